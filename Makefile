@@ -6,7 +6,8 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install demo install-c test test-quick test-array bench bench-restart figures study lint fmt
+.PHONY: help setup build install demo install-c test test-quick test-array bench bench-restart \
+        figures study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -23,33 +24,51 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The name by which programs find the library at run time: crates/tools/capi/build.rs links it under
 # that name.
 SONAME = libring3.so.$(basename $(VERSION))
-install: ## put ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules below PREFIX (/usr/local) in DESTDIR, and systemd's sleep hook below /usr; starts nothing; `make build` comes first
-	@for name in ring3 ring3d ring3-driver libring3.so; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
+# ring3, ring3d, ring3-driver, what hosted drivers are built of, units and udev rules; systemd's
+# sleep hook goes below /usr. Starts nothing.
+install: ## put everything below PREFIX (/usr/local) in DESTDIR; `make build` comes first
+	@for name in ring3 ring3d ring3-driver libring3.so; do \
+	    test -e $(BIN)/$$name || \
+	        { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
 	@install -D -m 644 $(BIN)/libring3.so $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libring3.so
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/tools/capi/include/ring3.h
-	@find dde -type f | while read -r file; do install -D -m 644 "$$file" "$(DESTDIR)$(PREFIX)/share/ring3/$$file" || exit; done
+	@find dde -type f | while read -r file; do \
+	    install -D -m 644 "$$file" "$(DESTDIR)$(PREFIX)/share/ring3/$$file" || exit; done
 	@install -d $(DESTDIR)$(PREFIX)/lib/ring3 $(DESTDIR)$(PREFIX)/lib/systemd/system
 	@for unit in ring3d.service ring3d.socket; do \
-	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
+	    sed 's|@PREFIX@|$(PREFIX)|' etc/$$unit \
+	        >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
+	    chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/udev/rules.d etc/60-ring3.rules
-	@install -d $(DESTDIR)/usr/lib/systemd/system-sleep && sed 's|@PREFIX@|$(PREFIX)|' etc/ring3.sleep >$(DESTDIR)/usr/lib/systemd/system-sleep/ring3 && chmod 755 $(DESTDIR)/usr/lib/systemd/system-sleep/ring3
-	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/ring3 docs/supervisor.md etc/example.toml
+	@install -d $(DESTDIR)/usr/lib/systemd/system-sleep && \
+	    sed 's|@PREFIX@|$(PREFIX)|' etc/ring3.sleep \
+	        >$(DESTDIR)/usr/lib/systemd/system-sleep/ring3 && \
+	    chmod 755 $(DESTDIR)/usr/lib/systemd/system-sleep/ring3
+	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/ring3 \
+	    docs/supervisor.md etc/example.toml
 	@install -d $(DESTDIR)/etc/ring3
-	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then: systemctl enable --now ring3d.socket ring3d.service"
+	@echo "installed; write a manifest into /etc/ring3 (see $(PREFIX)/share/doc/ring3), then:" \
+	    "systemctl enable --now ring3d.socket ring3d.service"
 
-install-c: ## put libring3, ring3.h and its pkg-config file below PREFIX (/usr/local) in DESTDIR; `make build` comes first
-	@for name in libring3.so libring3.a; do test -e $(BIN)/$$name || { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
+# libring3, ring3.h and its pkg-config file.
+install-c: ## put the C library below PREFIX (/usr/local) in DESTDIR; `make build` comes first
+	@for name in libring3.so libring3.a; do test -e $(BIN)/$$name || \
+	    { echo "make build comes first: $(BIN)/$$name is not there"; exit 1; }; done
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(BIN)/libring3.a
 	@install -D -m 644 $(BIN)/libring3.so $(DESTDIR)$(PREFIX)/lib/$(SONAME)
 	@ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libring3.so
 	@install -D -m 644 -t $(DESTDIR)$(PREFIX)/include crates/tools/capi/include/ring3.h
 	@install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' etc/ring3.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' etc/ring3.pc \
+	    >$(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc && \
+	    chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/ring3.pc
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
-demo: setup build ## drive an NVMe disk and a network card from processes, put file systems on the one and traffic through the other, measure them beside the kernel's drivers
+# File systems are put on the disk and traffic goes through the card; both are measured beside the
+# kernel's drivers.
+demo: setup build ## drive an NVMe disk and a network card from processes, and measure them
 	@$(RING3) demo --out $(OUT)
 
 test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, guests
@@ -58,21 +77,27 @@ test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, 
 test-quick: ## the tests that boot no guest
 	@tests/run quick
 
-test-array: build ## a campaign of faults as an array job of Slurm, on a cluster of one node of its own; wants Debian's slurmctld, slurmd, slurm-client and munge, and root
+# On a cluster of one node of its own; wants Debian's slurmctld, slurmd, slurm-client and munge, and
+# root.
+test-array: build ## a campaign of faults as an array job of Slurm
 	@tests/array-jobs $(RING3)
 
 bench: setup build ## the disk figures, kernel and ring3 in one run, into OUT (default: out)
 	@$(RING3) bench disk --mode both --out $(OUT)
 
-bench-restart: setup build ## drivers killed and replaced under load, with databases too, into OUT: about an hour; interrupted, it goes on where it was
+# Interrupted, it goes on where it was.
+bench-restart: setup build ## drivers killed and replaced under load, into OUT: about an hour
 	@$(RING3) bench restart --series --out $(OUT)
 
-figures: setup build ## the papers' disk figures into OUT: hours; interrupted, it goes on where it was
-	@$(RING3) bench disk --figure leslie --controller ahci --controller ide --controller nvme --out $(OUT)
+# Interrupted, it goes on where it was.
+figures: setup build ## the papers' disk figures into OUT: hours
+	@$(RING3) bench disk --figure leslie --controller ahci --controller ide --controller nvme \
+	    --out $(OUT)
 	@$(RING3) bench disk --timeline --controller ahci --controller nvme --out $(OUT)
 	@$(RING3) bench disk --work --out $(OUT)
 
-study: build ## how much of each network, SCSI, ATA and sound driver is critical, into OUT (first time about 10 minutes)
+# The first time takes about 10 minutes.
+study: build ## how much of each network, SCSI, ATA and sound driver is critical, into OUT
 	@$(RING3) split study --out $(OUT)
 
 lint: ## formatting, warnings, documentation

@@ -58,7 +58,8 @@ say() { echo "setup: $*" >&2; }
 die() {
     say "error: $*"
     free=$(df -Pk "$cache" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }')
-    [ "${free:-1000}" -ge 100 ] || say "$cache has $free MB left. Next: make room, then the same command again"
+    [ "${free:-1000}" -ge 100 ] ||
+        say "$cache has $free MB left. Next: make room, then the same command again"
     exit 1
 }
 
@@ -70,7 +71,10 @@ refuse() {
 
 # A step's output is shown only when the step fails.
 quietly() {
-    "$@" >"$cache/setup.log" 2>&1 || { tail -n 20 "$cache/setup.log" >&2; die "failed: $* (whole output: $cache/setup.log)"; }
+    "$@" >"$cache/setup.log" 2>&1 || {
+        tail -n 20 "$cache/setup.log" >&2
+        die "failed: $* (whole output: $cache/setup.log)"
+    }
 }
 
 # ---- whole or damaged
@@ -80,36 +84,47 @@ quietly() {
 # most parts the files' `checksums`, and a stamp `layout-N` with the checksums of these two. What
 # comes later (links to tools) is no damage.
 list() {
-    (cd "$1" && find . -name __pycache__ -prune -o \( -type f -o -type l \) ! -path './layout-*' ! -path ./manifest \
+    (cd "$1" &&
+        find . -name __pycache__ -prune -o \( -type f -o -type l \) ! -path './layout-*' \
+        ! -path ./manifest \
         ! -path ./checksums ! -path ./vmlinux -printf '%y %s %P %l\n') | sort
 }
 
 # stamp DIR [sizes]: writes them. The checksums of a whole source tree would take too long to
 # compare.
 stamp() {
-    { list "$1" >"$1/manifest" && checksums "$1" "${2:-}" >"$1/checksums" && (cd "$1" && sha256sum manifest checksums) >"$1/stamp" &&
+    { list "$1" >"$1/manifest" && checksums "$1" "${2:-}" >"$1/checksums" &&
+        (cd "$1" && sha256sum manifest checksums) >"$1/stamp" &&
         mv "$1/stamp" "$1/layout-$layout"; } || die "cannot write the lists of what is in $1"
 }
 
 checksums() {
-    [ "$2" = sizes ] || (cd "$1" && sed -n 's/^f [0-9]* \(.*\) $/\1/p' manifest | tr '\n' '\0' | xargs -0 -r sha256sum)
+    [ "$2" = sizes ] ||
+        (cd "$1" && sed -n 's/^f [0-9]* \(.*\) $/\1/p' manifest | tr '\n' '\0' |
+        xargs -0 -r sha256sum)
 }
 
 # damage DIR: what is missing or other than it was, a line each.
 damage() {
-    (cd "$1" && sha256sum --check --status "layout-$layout" 2>/dev/null) || { echo manifest; return; }
+    (cd "$1" && sha256sum --check --status "layout-$layout" 2>/dev/null) || {
+        echo manifest
+        return
+    }
     list "$1" | comm -23 "$1/manifest" - | cut -d' ' -f3
-    [ ! -s "$1/checksums" ] || (cd "$1" && sha256sum --check --quiet checksums 2>/dev/null | sed 's/: FAILED.*//')
+    [ ! -s "$1/checksums" ] ||
+        (cd "$1" && sha256sum --check --quiet checksums 2>/dev/null | sed 's/: FAILED.*//')
 }
 
 # Whoever may use the machine may use the cache: what is in it comes from public packages.
 share() {
-    find "$1" ! -type l \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod u+rwX,go+rX {} + 2>/dev/null || true
+    find "$1" ! -type l \( ! -perm -a+r -o -type d ! -perm -a+x \) -exec chmod u+rwX,go+rX {} + \
+        2>/dev/null || true
 }
 
 must_write() {
     [ "$writable" = yes ] ||
-        die "${1#"$cache"/} must be fetched, and $(id -un) cannot write to $cache. Next: its owner runs \`ring3 lab prepare\`, or set RING3_CACHE to a folder of yours"
+        die "${1#"$cache"/} must be fetched, and $(id -un) cannot write to $cache. Next: its" \
+            "owner runs \`ring3 lab prepare\`, or set RING3_CACHE to a folder of yours"
 }
 
 # asked DIR [sizes [PROBE...]]: whether DIR is to be fetched: it is missing or damaged, or all is
@@ -128,7 +143,8 @@ asked() {
             damaged="it does not work"
         fi
         [ -n "$damaged" ] || return 1
-        say "${dir#"$cache"/} is damaged ($(echo "$damaged" | head -n 3 | tr '\n' ' ' | sed 's/ $//'), $(echo "$damaged" | wc -l) in all)"
+        say "${dir#"$cache"/} is damaged ($(echo "$damaged" | head -n 3 | tr '\n' ' ' |
+            sed 's/ $//'), $(echo "$damaged" | wc -l) in all)"
     fi
     must_write "$dir"
 }
@@ -139,7 +155,9 @@ tidy() {
     for old in "$cache"/*.old "$cache"/*/*.old; do
         [ ! -d "$old" ] || [ -e "${old%.old}" ] || mv "$old" "${old%.old}"
     done
-    for kind in old new download build; do rm -rf "$cache"/*.$kind "$cache"/kernels/*.$kind "$cache"/sources/*.$kind; done
+    for kind in old new download build; do
+        rm -rf "$cache"/*.$kind "$cache"/kernels/*.$kind "$cache"/sources/*.$kind
+    done
 }
 
 # ---- apt with folders of its own
@@ -160,24 +178,30 @@ write_sources() {
     [ -e "$keyring" ] || die "$keyring is missing; as root: apt-get install debian-archive-keyring"
     for type in deb deb-src; do
         {
-            printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n\n' "$type" "$main" "$1" "$keyring"
-            printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$type" "$security" "$2" "$keyring"
+            printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n\n' "$type" \
+                "$main" "$1" "$keyring"
+            printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$type" \
+                "$security" "$2" "$keyring"
         } >"$apt/$3.$type.sources"
     done
 }
 
 open_apt() {
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
-        die "apt-get and dpkg-deb are needed to fetch packages (Debian 12 or 13). Elsewhere: install QEMU 8 or later and name a kernel by hand, see docs/lab.md"
-    [ "$(dpkg --print-architecture)" = amd64 ] || die "the lab's packages are for amd64, this machine is $(dpkg --print-architecture)"
+        die "apt-get and dpkg-deb are needed to fetch packages (Debian 12 or 13). Elsewhere:" \
+            "install QEMU 8 or later and name a kernel by hand, see docs/lab.md"
+    [ "$(dpkg --print-architecture)" = amd64 ] ||
+        die "the lab's packages are for amd64, this machine is $(dpkg --print-architecture)"
     release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     case $release in
         bookworm) releases="bookworm trixie" ;;
         trixie) releases="trixie bookworm" ;;
-        *) die "the lab's package lists are written for Debian 12 (bookworm) and 13 (trixie), this is '${release:-unknown}'" ;;
+        *) die "the lab's package lists are written for Debian 12 (bookworm) and 13 (trixie)," \
+            "this is '${release:-unknown}'" ;;
     esac
     main=$(archive "^$release\$")
-    [ -n "$main" ] || die "no archive for '$release' is configured in /etc/apt; add one, then run this again"
+    [ -n "$main" ] || die "no archive for '$release' is configured in /etc/apt; add one, then run" \
+        "this again"
     security=$(archive "^$release-security\$")
     # A machine without the security suite: the archive keeps it beside the main one.
     [ -n "$security" ] || security=${main%/}-security
@@ -185,7 +209,9 @@ open_apt() {
     : >"$apt/no-packages"
     write_sources "$release $release-updates $release-backports" "$release-security" own
     all= all_security=
-    for r in $releases; do all="$all $r $r-updates $r-backports" all_security="$all_security $r-security"; done
+    for r in $releases; do
+        all="$all $r $r-updates $r-backports" all_security="$all_security $r-security"
+    done
     write_sources "$all" "$all_security" all
 }
 
@@ -195,11 +221,16 @@ in_apt() {
     sources=$1 program=$2; shift 2
     "$program" -o Dir::Etc::sourcelist="$apt/$sources.sources" -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
-        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists.$sources" -o Dir::State::status="$apt/no-packages" \
-        -o Dir::State::extended_states="$apt/extended_states" -o Dir::Cache="$apt" -o Dir::Cache::archives="$apt/archives" \
-        -o APT::Sandbox::User="$(id -un)" -o APT::Install-Recommends=false -o APT::Architecture=amd64 \
-        -o Acquire::Languages=none -o Acquire::Retries=3 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 \
-        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o Acquire::IndexTargets::deb::CNF::DefaultEnabled=false \
+        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists.$sources" \
+        -o Dir::State::status="$apt/no-packages" \
+        -o Dir::State::extended_states="$apt/extended_states" -o Dir::Cache="$apt" \
+        -o Dir::Cache::archives="$apt/archives" \
+        -o APT::Sandbox::User="$(id -un)" -o APT::Install-Recommends=false \
+        -o APT::Architecture=amd64 \
+        -o Acquire::Languages=none -o Acquire::Retries=3 -o Acquire::http::Timeout=30 \
+        -o Acquire::https::Timeout=30 \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o Acquire::IndexTargets::deb::CNF::DefaultEnabled=false \
         -o APT::Update::Post-Invoke-Success::= -o APT::Keep-Downloaded-Packages=true -qq "$@"
 }
 
@@ -218,19 +249,28 @@ unpack() {
     dir=$1; shift
     rm -rf "$dir.new"; mkdir -p "$dir.new"
     for deb in "$@"; do
-        dpkg-deb -x "$deb" "$dir.new" 2>/dev/null || die "cannot unpack $deb: is there room in $cache?"
+        dpkg-deb -x "$deb" "$dir.new" 2>/dev/null ||
+            die "cannot unpack $deb: is there room in $cache?"
     done
 }
 
 # swap_in DIR [sizes]: puts DIR.new in the place of DIR.
-swap_in() { share "$1.new"; stamp "$1.new" "${2:-}"; rm -rf "$1.old"; [ ! -e "$1" ] || mv "$1" "$1.old"; mv "$1.new" "$1"; rm -rf "$1.old"; }
+swap_in() {
+    share "$1.new"
+    stamp "$1.new" "${2:-}"
+    rm -rf "$1.old"
+    [ ! -e "$1" ] || mv "$1" "$1.old"
+    mv "$1.new" "$1"
+    rm -rf "$1.old"
+}
 
 # ---- what the lab needs
 # --------------------------------------------------------------------------------------------
 
 # The guest models need QEMU 8 or later: where the release has an older one, its backports have it.
 qemu_suite() {
-    version=$(in_apt own.deb apt-cache show --no-all-versions qemu-system-x86 | sed -n 's/^Version: \([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
+    version=$(in_apt own.deb apt-cache show --no-all-versions qemu-system-x86 |
+        sed -n 's/^Version: \([0-9]*:\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
     if [ "${version:-0}" -ge 8 ]; then echo "$release"; else echo "$release-backports"; fi
 }
 
@@ -244,19 +284,24 @@ fetch_tools() {
         qemu-system-x86 busybox-static e2fsprogs xfsprogs kmod libaio-dev
     # The C library stays the host's own: same release. Interpreters serve package scripts that
     # nothing runs here.
-    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc6-dev_* "$apt"/archives/libc-* "$apt"/archives/linux-libc-dev_* \
-        "$apt"/archives/*python3* "$apt"/archives/perl* "$apt"/archives/dpkg_* "$apt"/archives/debconf_*
+    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc6-dev_* "$apt"/archives/libc-* \
+        "$apt"/archives/linux-libc-dev_* \
+        "$apt"/archives/*python3* "$apt"/archives/perl* "$apt"/archives/dpkg_* \
+        "$apt"/archives/debconf_*
     say "unpacking them"
     unpack "$cache/tools" "$apt"/archives/*.deb
-    rm -rf "$apt/archives" "$cache/tools.new/usr/share/doc" "$cache/tools.new/usr/share/man" "$cache/tools.new/usr/share/locale" "$cache/tools.new/var"
+    rm -rf "$apt/archives" "$cache/tools.new/usr/share/doc" "$cache/tools.new/usr/share/man" \
+        "$cache/tools.new/usr/share/locale" "$cache/tools.new/var"
     mkdir -p "$cache/tools.new/bin"
     cat >"$cache/tools.new/bin/qemu-system-x86_64" <<'WRAPPER'
 #!/bin/sh
 # QEMU out of the cache, with its own libraries and firmware.
 top=$(cd "$(dirname "$0")/.." && pwd)
-export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu\
+${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
-exec "$top/usr/bin/qemu-system-x86_64" -L "$top/usr/share/qemu" -L "$top/usr/share/seabios" -L "$top/usr/lib/ipxe/qemu" "$@"
+exec "$top/usr/bin/qemu-system-x86_64" -L "$top/usr/share/qemu" -L "$top/usr/share/seabios" \
+    -L "$top/usr/lib/ipxe/qemu" "$@"
 WRAPPER
     chmod 755 "$cache/tools.new/bin/qemu-system-x86_64"
     "$cache/tools.new/bin/qemu-system-x86_64" --version >"$cache/setup.log" 2>&1 ||
@@ -285,14 +330,19 @@ fetch_alpha() {
 # QEMU's AlphaServer with the libraries and the firmware of the cache's QEMU.
 here=$(cd "$(dirname "$0")" && pwd)
 top=$here/../../tools
-export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu\
+${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
 exec "$here/alpha" -L "$top/usr/share/qemu" "$@"
 WRAPPER
     chmod 755 "$cache/alpha.new/bin/qemu-system-alpha"
     swap_in "$cache/alpha"
     "$cache/alpha/bin/qemu-system-alpha" --version >"$cache/setup.log" 2>&1 ||
-        { cat "$cache/setup.log" >&2; rm -rf "$cache/alpha"; die "the unpacked QEMU does not start"; }
+        {
+            cat "$cache/setup.log" >&2
+            rm -rf "$cache/alpha"
+            die "the unpacked QEMU does not start"
+        }
     say "$(head -n 1 "$cache/setup.log")"
 }
 
@@ -306,15 +356,18 @@ fetch_vfio_user() {
     rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
     quietly in_apt all.deb apt-get -y install --download-only -t trixie-backports qemu-system-x86
     unpack "$cache/vfio-user" "$apt"/archives/*.deb
-    rm -rf "$apt/archives" "$cache/vfio-user.new/usr/share/doc" "$cache/vfio-user.new/usr/share/man" \
-        "$cache/vfio-user.new/usr/share/locale" "$cache/vfio-user.new/var" "$cache/vfio-user.new/etc"
+    rm -rf "$apt/archives" "$cache/vfio-user.new/usr/share/doc" \
+        "$cache/vfio-user.new/usr/share/man" \
+        "$cache/vfio-user.new/usr/share/locale" "$cache/vfio-user.new/var" \
+        "$cache/vfio-user.new/etc"
     mkdir -p "$cache/vfio-user.new/bin"
     cat >"$cache/vfio-user.new/bin/qemu-system-x86_64" <<'WRAPPER'
 #!/bin/sh
 # QEMU out of the cache, with its own C library.
 top=$(cd "$(dirname "$0")/.." && pwd)
 export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
-exec "$top/usr/lib64/ld-linux-x86-64.so.2" --library-path "$top/usr/lib/x86_64-linux-gnu" "$top/usr/bin/qemu-system-x86_64" \
+exec "$top/usr/lib64/ld-linux-x86-64.so.2" --library-path "$top/usr/lib/x86_64-linux-gnu" \
+    "$top/usr/bin/qemu-system-x86_64" \
     -L "$top/usr/share/qemu" -L "$top/usr/share/seabios" "$@"
 WRAPPER
     chmod 755 "$cache/vfio-user.new/bin/qemu-system-x86_64"
@@ -327,7 +380,8 @@ WRAPPER
 # A part of its own, so that a cache that has the tools fetches this alone. Its other libraries are
 # those of the tools.
 fetch_btrfs() {
-    asked "$cache/btrfs" "" [ "$(find "$cache/btrfs" -name mkfs.btrfs -size +0 2>/dev/null)" ] || return 0
+    asked "$cache/btrfs" "" [ "$(find "$cache/btrfs" -name mkfs.btrfs -size +0 2>/dev/null)" ] ||
+        return 0
     need_tools
     open_apt
     refresh own.deb
@@ -349,12 +403,16 @@ fetch_network() {
     refresh own.deb
     say "fetching iperf3, curl, iproute2 and ethtool (about 20 MB)"
     rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
-    quietly in_apt own.deb apt-get -y install --download-only --no-install-recommends iperf3 curl iproute2 ethtool
+    quietly in_apt own.deb apt-get -y install --download-only --no-install-recommends iperf3 curl \
+        iproute2 ethtool
     # What scripts of packages need, which nothing runs here.
-    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc-* "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/dpkg_* \
-        "$apt"/archives/tar_* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/systemd*
+    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc-* "$apt"/archives/*perl* \
+        "$apt"/archives/debconf* "$apt"/archives/dpkg_* \
+        "$apt"/archives/tar_* "$apt"/archives/adduser* "$apt"/archives/passwd* \
+        "$apt"/archives/systemd*
     unpack "$cache/network" "$apt"/archives/*.deb
-    rm -rf "$apt/archives" "$cache/network.new/usr/share" "$cache/network.new/etc" "$cache/network.new/var"
+    rm -rf "$apt/archives" "$cache/network.new/usr/share" "$cache/network.new/etc" \
+        "$cache/network.new/var"
     swap_in "$cache/network"
 }
 
@@ -364,14 +422,19 @@ need_tools() { [ -e "$cache/tools/layout-$layout" ] || fetch_tools; }
 # run_tool PROGRAM NAME ARGUMENTS...: a program of the cache under NAME, with the libraries fetched
 # with it.
 run_tool() {
-    program=$(command -v "$cache/tools/bin/$1" || command -v "$cache/tools/usr/bin/$1") || die "$1 is missing in $cache/tools"; name=$2; shift 2
+    program=$(command -v "$cache/tools/bin/$1" || command -v "$cache/tools/usr/bin/$1") ||
+        die "$1 is missing in $cache/tools"
+    name=$2
+    shift 2
     ln -sf "$program" "$cache/tools/bin/$name"
-    LD_LIBRARY_PATH="$cache/tools/usr/lib/x86_64-linux-gnu:$cache/tools/lib/x86_64-linux-gnu" "$cache/tools/bin/$name" "$@"
+    LD_LIBRARY_PATH="$cache/tools/usr/lib/x86_64-linux-gnu:$cache/tools/lib/x86_64-linux-gnu" \
+        "$cache/tools/bin/$name" "$@"
 }
 
 need_compiler() {
     command -v cc >/dev/null && command -v make >/dev/null && [ -e /usr/include/stdlib.h ] && return
-    [ "$(id -u)" = 0 ] || die "a C compiler and make are missing; as root: apt-get install gcc make libc6-dev"
+    [ "$(id -u)" = 0 ] || die "a C compiler and make are missing; as root: apt-get install gcc" \
+        "make libc6-dev"
     say "installing gcc and make"
     quietly apt-get -qq update
     quietly apt-get -qq -y install --no-install-recommends gcc make libc6-dev
@@ -383,10 +446,12 @@ need_compiler() {
 fio_source() {
     for sources in own.deb-src all.deb-src; do
         refresh "$sources"
-        for version in $(in_apt "$sources" apt-cache showsrc fio | sed -n 's/^Version: //p' | sort -Vru); do
+        for version in $(in_apt "$sources" apt-cache showsrc fio | sed -n 's/^Version: //p' |
+            sort -Vru); do
             say "fetching the source of fio $version"
             rm -rf "$1"; mkdir -p "$1"
-            (cd "$1" && in_apt "$sources" apt-get source --download-only "fio=$version") >"$cache/setup.log" 2>&1 && return
+            (cd "$1" && in_apt "$sources" apt-get source --download-only "fio=$version") \
+                >"$cache/setup.log" 2>&1 && return
         done
     done
     tail -n 5 "$cache/setup.log" >&2
@@ -404,12 +469,15 @@ fetch_fio() {
     tar -xf "$work"/fio_*.orig.tar.gz -C "$work/fio" --strip-components=1
     say "building a static fio (about a minute)"
     mkdir "$work/aio"
-    find "$cache/tools" -name libaio.a -o -name libaio.h | while read -r file; do cp "$file" "$work/aio/"; done
+    find "$cache/tools" -name libaio.a -o -name libaio.h | while read -r file; do
+        cp "$file" "$work/aio/"
+    done
     (
         cd "$work/fio"
         export CPATH="$work/aio" LIBRARY_PATH="$work/aio"
         # Plain libaio, no libraries of other storage systems: 3 MB instead of a 90 MB closure.
-        quietly ./configure --build-static --disable-native --disable-numa --disable-rdma --disable-rados --disable-rbd --disable-http \
+        quietly ./configure --build-static --disable-native --disable-numa --disable-rdma \
+            --disable-rados --disable-rbd --disable-http \
             --disable-gfapi --disable-pmem --disable-libnfs --disable-tcmalloc --disable-shm
         quietly make -s -j"$(nproc)" fio
     )
@@ -428,10 +496,13 @@ fetch_tree() {
     open_apt
     for sources in own.deb-src all.deb-src; do
         refresh "$sources"
-        for version in $(in_apt "$sources" apt-cache showsrc busybox | sed -n 's/^Version: //p' | sort -Vru); do
+        for version in $(in_apt "$sources" apt-cache showsrc busybox | sed -n 's/^Version: //p' |
+            sort -Vru); do
             say "fetching the source of busybox $version"
             rm -rf "$cache/tree.new"; mkdir -p "$cache/tree.new"
-            (cd "$cache/tree.new" && in_apt "$sources" apt-get source --download-only "busybox=$version") >"$cache/setup.log" 2>&1 || continue
+            (cd "$cache/tree.new" &&
+                in_apt "$sources" apt-get source --download-only "busybox=$version") \
+                >"$cache/setup.log" 2>&1 || continue
             mv "$cache"/tree.new/busybox_*.orig.tar.bz2 "$cache/tree.new/tree.tar.bz2" || continue
             find "$cache/tree.new" -type f ! -name tree.tar.bz2 -delete
             swap_in "$cache/tree"
@@ -449,14 +520,22 @@ fetch_lwip() {
     work=$cache/lwip.download
     for sources in own.deb-src all.deb-src; do
         refresh "$sources"
-        for version in $(in_apt "$sources" apt-cache showsrc lwip | sed -n 's/^Version: //p' | sort -Vru); do
+        for version in $(in_apt "$sources" apt-cache showsrc lwip | sed -n 's/^Version: //p' |
+            sort -Vru); do
             say "fetching the source of lwIP $version"
             rm -rf "$work" "$cache/lwip.new"; mkdir -p "$work" "$cache/lwip.new"
-            (cd "$work" && in_apt "$sources" apt-get source --download-only "lwip=$version") >"$cache/setup.log" 2>&1 || continue
+            (cd "$work" && in_apt "$sources" apt-get source --download-only "lwip=$version") \
+                >"$cache/setup.log" 2>&1 || continue
             unxz=xz
-            command -v xz >/dev/null || { need_tools; unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"; }
+            command -v xz >/dev/null || {
+                need_tools
+                unxz="$(command -v "$cache/tools/bin/busybox" ||
+                    echo "$cache/tools/usr/bin/busybox") xz"
+            }
             # The stack and its licence; not its ports, applications and tests.
-            tar --use-compress-program="$unxz" -xf "$work"/lwip_*.orig.tar.xz -C "$cache/lwip.new" --strip-components=1 --wildcards '*/COPYING' '*/src/core' '*/src/netif' '*/src/include' \
+            tar --use-compress-program="$unxz" -xf "$work"/lwip_*.orig.tar.xz \
+                -C "$cache/lwip.new" --strip-components=1 --wildcards '*/COPYING' '*/src/core' \
+                '*/src/netif' '*/src/include' \
                 >>"$cache/setup.log" 2>&1 || continue
             echo "$version" >"$cache/lwip.new/release"
             rm -rf "$work"
@@ -480,14 +559,17 @@ gather() {
     rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
     quietly in_apt all.deb apt-get -y install --download-only -t trixie "$@"
     # What scripts of packages need, which nothing runs here.
-    rm -f "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/adduser* "$apt"/archives/passwd* "$apt"/archives/dpkg_* "$apt"/archives/tar_*
+    rm -f "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/adduser* \
+        "$apt"/archives/passwd* "$apt"/archives/dpkg_* "$apt"/archives/tar_*
 }
 
 # put_together PATH...: what was gathered, without the paths, in $work/root.new.
 put_together() {
     unpack "$work/root" "$apt"/archives/*.deb
     rm -rf "$apt/archives"
-    (cd "$work/root.new" && rm -rf usr/share/doc usr/share/man usr/share/locale usr/lib/x86_64-linux-gnu/gconv "$@" && merge_usr) ||
+    (cd "$work/root.new" &&
+        rm -rf usr/share/doc usr/share/man usr/share/locale usr/lib/x86_64-linux-gnu/gconv "$@" &&
+        merge_usr) ||
         die "cannot put $work together: is there room in $cache?"
 }
 
@@ -503,9 +585,12 @@ pack() {
 fetch_databases() {
     asked "$cache/databases" "" [ -s "$cache/databases/databases.tar" ] || return 0
     gather databases "sqlite and PostgreSQL (about 50 MB)" postgresql-17 sqlite3
-    rm -f "$apt"/archives/libllvm* "$apt"/archives/libz3* "$apt"/archives/locales* "$apt"/archives/libc-l10n* \
-        "$apt"/archives/openssl_* "$apt"/archives/postgresql-common* "$apt"/archives/postgresql-client-common*
-    put_together var usr/share/postgresql/17/man usr/lib/postgresql/17/lib/bitcode usr/lib/postgresql/17/lib/llvmjit.so usr/lib/postgresql/17/lib/llvmjit_types.bc
+    rm -f "$apt"/archives/libllvm* "$apt"/archives/libz3* "$apt"/archives/locales* \
+        "$apt"/archives/libc-l10n* \
+        "$apt"/archives/openssl_* "$apt"/archives/postgresql-common* \
+        "$apt"/archives/postgresql-client-common*
+    put_together var usr/share/postgresql/17/man usr/lib/postgresql/17/lib/bitcode \
+        usr/lib/postgresql/17/lib/llvmjit.so usr/lib/postgresql/17/lib/llvmjit_types.bc
     pack databases "$work/root.new"
 }
 
@@ -525,17 +610,24 @@ fetch_dpdk() {
     put_together
     lib=usr/lib/x86_64-linux-gnu
     mkdir -p "$work/kept/$lib" "$work/kept/usr/lib64" "$work/kept/usr/bin"
-    (cd "$work/root.new" && cp usr/bin/dpdk-testpmd "$work/kept/usr/bin" && cp -L usr/lib64/ld-linux-x86-64.so.2 "$work/kept/usr/lib64" &&
+    (cd "$work/root.new" && cp usr/bin/dpdk-testpmd "$work/kept/usr/bin" &&
+        cp -L usr/lib64/ld-linux-x86-64.so.2 "$work/kept/usr/lib64" &&
         for folder in "$lib"/dpdk/pmds-*; do
             mkdir -p "$work/kept/$folder"
-            for driver in bus_pci bus_vdev mempool_ring net_e1000 net_virtio; do cp "$folder/librte_$driver".so.*.* "$work/kept/$folder" || exit; done
+            for driver in bus_pci bus_vdev mempool_ring net_e1000 net_virtio; do
+                cp "$folder/librte_$driver".so.*.* "$work/kept/$folder" || exit
+            done
         done &&
         for program in usr/bin/dpdk-testpmd "$work/kept/$lib"/dpdk/pmds-*/*; do
             usr/lib64/ld-linux-x86-64.so.2 --library-path "$lib" --list "$program" || exit
-        done | awk '$3 ~ /^usr/ { print $3 }' | sort -u | while read -r library; do cp -L "$library" "$work/kept/$lib" || exit; done) >"$cache/setup.log" 2>&1 ||
+        done | awk '$3 ~ /^usr/ { print $3 }' | sort -u |
+            while read -r library; do cp -L "$library" "$work/kept/$lib" ||
+            exit; done) >"$cache/setup.log" 2>&1 ||
         { tail -n 5 "$cache/setup.log" >&2; die "the libraries of DPDK cannot be found"; }
     # A driver that is a library of others, too, must not be loaded twice.
-    for driver in "$work/kept/$lib"/dpdk/pmds-*/*; do ln -sf "${driver#"$work/kept/$lib/"}" "$work/kept/$lib/$(basename "${driver%.*}")"; done
+    for driver in "$work/kept/$lib"/dpdk/pmds-*/*; do
+        ln -sf "${driver#"$work/kept/$lib/"}" "$work/kept/$lib/$(basename "${driver%.*}")"
+    done
     (cd "$work/kept" && merge_usr)
     pack dpdk "$work/kept"
 }
@@ -552,7 +644,9 @@ fetch_rivals() {
         cp -L usr/lib64/ld-linux-x86-64.so.2 "$work/kept/usr/lib64" &&
         for program in usr/bin/qemu-img usr/bin/qemu-storage-daemon; do
             usr/lib64/ld-linux-x86-64.so.2 --library-path "$lib" --list "$program" || exit
-        done | awk '$3 ~ /^usr/ { print $3 }' | sort -u | while read -r library; do cp -L "$library" "$work/kept/$lib" || exit; done) >"$cache/setup.log" 2>&1 ||
+        done | awk '$3 ~ /^usr/ { print $3 }' | sort -u |
+            while read -r library; do cp -L "$library" "$work/kept/$lib" ||
+            exit; done) >"$cache/setup.log" 2>&1 ||
         { tail -n 5 "$cache/setup.log" >&2; die "the libraries of QEMU's tools cannot be found"; }
     (cd "$work/kept" && merge_usr)
     pack rivals "$work/kept"
@@ -561,7 +655,14 @@ fetch_rivals() {
 # Where /usr is not merged in a package, the rest expects that it is.
 merge_usr() {
     for folder in bin sbin lib lib64; do
-        [ -L "$folder" ] || { mkdir -p "usr/$folder"; [ ! -d "$folder" ] || { cp -a "$folder/." "usr/$folder/"; rm -rf "$folder"; }; ln -s "usr/$folder" "$folder"; }
+        [ -L "$folder" ] || {
+            mkdir -p "usr/$folder"
+            [ ! -d "$folder" ] || {
+                cp -a "$folder/." "usr/$folder/"
+                rm -rf "$folder"
+            }
+            ln -s "usr/$folder" "$folder"
+        }
     done
 }
 
@@ -569,7 +670,8 @@ merge_usr() {
 kernel_package() {
     # Up to 6.1 the package name carries the ABI number (6.1.0-56), later the whole version
     # (6.12.117+deb12).
-    names=$(in_apt all.deb apt-cache pkgnames linux-image- | grep -E "^linux-image-$(echo "$1" | sed 's/\./\\./g')([.+-][0-9].*)?-amd64$" |
+    names=$(in_apt all.deb apt-cache pkgnames linux-image- |
+        grep -E "^linux-image-$(echo "$1" | sed 's/\./\\./g')([.+-][0-9].*)?-amd64$" |
         grep -v -E -- '-(cloud|rt)-amd64$|-unsigned$|^linux-image-[0-9]+\.[0-9]+-amd64$' || true)
     own=$(echo "$names" | grep "+deb$(. /etc/os-release && echo "$VERSION_ID")" || true)
     echo "${own:-$names}" | sort -V | tail -n 1
@@ -586,19 +688,24 @@ has_its_modules() (
 )
 
 fetch_kernel() {
-    echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
+    echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' ||
+        die "'$1' is not a kernel version such as 6.12"
     asked "$cache/kernels/$1" "" has_its_modules "$cache/kernels/$1" || return 0
     need_tools
     open_apt
     refresh all.deb
     package=$(kernel_package "$1")
-    [ -n "$package" ] || refuse "no kernel $1 in this release's suites; there are: $(in_apt all.deb apt-cache pkgnames linux-image- |
+    [ -n "$package" ] || refuse "no kernel $1 in this release's suites; there are:" \
+        "$(in_apt all.deb apt-cache pkgnames linux-image- |
         sed -n 's/^linux-image-\([0-9]*\.[0-9]*\)\..*-amd64$/\1/p' | sort -Vu | tr '\n' ' ')"
     say "fetching $package (about 100 MB)"
     work=$cache/kernels/$1.download
     rm -rf "$work"; mkdir -p "$work"
     # From 7.x on the image package is empty and its parts are packages of their own.
-    parts=$(in_apt all.deb apt-cache pkgnames linux- | grep -x -E "linux-(base|binary|modules)-$(echo "${package#linux-image-}" | sed 's/[.+]/\\&/g')" || true)
+    parts=$(in_apt all.deb apt-cache pkgnames linux- |
+        grep -x -E \
+            "linux-(base|binary|modules)-$(echo "${package#linux-image-}" | sed 's/[.+]/\\&/g')" ||
+        true)
     (cd "$work" && quietly in_apt all.deb apt-get download "$package" $parts)
     unpack "$cache/kernels/$1" "$work"/*.deb
     rm -rf "$work" "$cache/kernels/$1.new/usr/share"
@@ -607,8 +714,11 @@ fetch_kernel() {
     [ -d "$new/lib/modules" ] || { rmdir "$new/lib" 2>/dev/null || true; ln -s usr/lib "$new/lib"; }
     kernel=${package#linux-image-}
     # The image lies in /boot, or beside its modules since 7.x.
-    for image in "$new/boot/vmlinuz-$kernel" "$new/lib/modules/$kernel/vmlinuz"; do [ ! -f "$image" ] || mv "$image" "$new/vmlinuz"; done
-    [ -e "$new/vmlinuz" ] && [ -d "$new/lib/modules/$kernel" ] || die "$package holds no kernel image or no modules"
+    for image in "$new/boot/vmlinuz-$kernel" "$new/lib/modules/$kernel/vmlinuz"; do
+        [ ! -f "$image" ] || mv "$image" "$new/vmlinuz"
+    done
+    [ -e "$new/vmlinuz" ] && [ -d "$new/lib/modules/$kernel" ] ||
+        die "$package holds no kernel image or no modules"
     quietly run_tool kmod depmod -b "$new" "$kernel"
     echo "$kernel" >"$new/release"
     swap_in "$cache/kernels/$1"
@@ -625,8 +735,12 @@ fetch_clang() {
     work=$cache/clang.download
     rm -rf "$work"; mkdir -p "$work"
     # The C and C++ libraries stay the host's own: same release.
-    (cd "$work" && quietly in_apt own.deb apt-get download clang-19 libclang-common-19-dev libclang-cpp19 libllvm19 \
-        libz3-4 libedit2 libxml2 libicu"$(case $release in bookworm) echo 72 ;; *) echo 76 ;; esac)" libbsd0 libmd0 libffi8)
+    (cd "$work" &&
+        quietly in_apt own.deb apt-get download clang-19 libclang-common-19-dev libclang-cpp19 \
+        libllvm19 \
+        libz3-4 libedit2 libxml2 \
+        libicu"$(case $release in bookworm) echo 72 ;; *) echo 76 ;; esac)" libbsd0 libmd0 \
+        libffi8)
     say "unpacking it"
     unpack "$cache/clang" "$work"/*.deb
     rm -rf "$work" "$cache/clang.new/usr/share" "$cache/clang.new/usr/lib/llvm-19/lib/clang/19/lib"
@@ -635,11 +749,16 @@ fetch_clang() {
 #!/bin/sh
 # clang out of the cache, with its own libraries.
 top=$(cd "$(dirname "$0")/.." && pwd)
-export LD_LIBRARY_PATH="$top/usr/lib/llvm-19/lib:$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="$top/usr/lib/llvm-19/lib:$top/usr/lib/x86_64-linux-gnu\
+:$top/lib/x86_64-linux-gnu\
+${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec "$top/usr/lib/llvm-19/bin/clang" "$@"
 WRAPPER
     chmod 755 "$cache/clang.new/bin/clang"
-    "$cache/clang.new/bin/clang" --version >"$cache/setup.log" 2>&1 || { cat "$cache/setup.log" >&2; die "the unpacked clang does not start"; }
+    "$cache/clang.new/bin/clang" --version >"$cache/setup.log" 2>&1 || {
+        cat "$cache/setup.log" >&2
+        die "the unpacked clang does not start"
+    }
     swap_in "$cache/clang"
     say "$(head -n 1 "$cache/setup.log")"
 }
@@ -655,7 +774,8 @@ fetch_kbuild() {
     rm -rf "$work"; mkdir -p "$work"
     (cd "$work" && quietly in_apt own.deb apt-get download flex bison bc m4 libsigsegv2)
     unpack "$cache/kbuild" "$work"/*.deb
-    rm -rf "$work" "$cache/kbuild.new/usr/share/doc" "$cache/kbuild.new/usr/share/man" "$cache/kbuild.new/usr/share/locale" "$cache/kbuild.new/usr/share/info"
+    rm -rf "$work" "$cache/kbuild.new/usr/share/doc" "$cache/kbuild.new/usr/share/man" \
+        "$cache/kbuild.new/usr/share/locale" "$cache/kbuild.new/usr/share/info"
     mkdir -p "$cache/kbuild.new/bin"
     for program in flex bison bc m4; do
         cat >"$cache/kbuild.new/bin/$program" <<WRAPPER
@@ -663,12 +783,16 @@ fetch_kbuild() {
 # $program out of the cache, with its own libraries and texts.
 top=\$(cd "\$(dirname "\$0")/.." && pwd)
 export M4="\$top/bin/m4" BISON_PKGDATADIR="\$top/usr/share/bison"
-export LD_LIBRARY_PATH="\$top/usr/lib/x86_64-linux-gnu:\$top/lib/x86_64-linux-gnu\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="\$top/usr/lib/x86_64-linux-gnu:\$top/lib/x86_64-linux-gnu\
+\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
 exec "\$top/usr/bin/$program" "\$@"
 WRAPPER
         chmod 755 "$cache/kbuild.new/bin/$program"
     done
-    "$cache/kbuild.new/bin/bison" --version >"$cache/setup.log" 2>&1 || { cat "$cache/setup.log" >&2; die "the unpacked bison does not start"; }
+    "$cache/kbuild.new/bin/bison" --version >"$cache/setup.log" 2>&1 || {
+        cat "$cache/setup.log" >&2
+        die "the unpacked bison does not start"
+    }
     swap_in "$cache/kbuild"
 }
 
@@ -681,8 +805,10 @@ fetch_afl() {
     say "fetching AFL++ (about 5 MB)"
     work=$cache/afl.download
     rm -rf "$work"; mkdir -p "$work"
-    python=$(in_apt own.deb apt-cache depends afl++ | sed -n 's/.*Depends: \(libpython3[.0-9]*\).*/\1/p' | head -n 1)
-    [ -n "$python" ] || die "the package afl++ of this release depends on no libpython3, which it is known to"
+    python=$(in_apt own.deb apt-cache depends afl++ |
+        sed -n 's/.*Depends: \(libpython3[.0-9]*\).*/\1/p' | head -n 1)
+    [ -n "$python" ] || die "the package afl++ of this release depends on no libpython3, which it" \
+        "is known to"
     (cd "$work" && quietly in_apt own.deb apt-get download afl++ "$python" libexpat1 zlib1g)
     unpack "$cache/afl" "$work"/*.deb
     rm -rf "$work" "$cache/afl.new/usr/share"
@@ -692,26 +818,34 @@ fetch_afl() {
 # afl-fuzz out of the cache, with its own libraries. AFL_PATH is where it looks for parts that
 # nothing here uses.
 top=$(cd "$(dirname "$0")/.." && pwd)
-export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu\
+${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export AFL_PATH="$top/usr/lib/afl"
 exec "$top/usr/bin/afl-fuzz" "$@"
 WRAPPER
     chmod 755 "$cache/afl.new/bin/afl-fuzz"
     # It ends with 1 when it has said how it is used.
-    "$cache/afl.new/bin/afl-fuzz" -h >"$cache/setup.log" 2>&1 || grep -q afl-fuzz++ "$cache/setup.log" || { cat "$cache/setup.log" >&2; die "the unpacked AFL++ does not start"; }
+    "$cache/afl.new/bin/afl-fuzz" -h >"$cache/setup.log" 2>&1 ||
+        grep -q afl-fuzz++ "$cache/setup.log" || {
+        cat "$cache/setup.log" >&2
+        die "the unpacked AFL++ does not start"
+    }
     swap_in "$cache/afl"
 }
 
 # A program of Perl's, with its modules.
 fetch_cloc() {
     asked "$cache/cloc" "" "$cache/cloc/bin/cloc" --version || return 0
-    command -v perl >/dev/null || die "perl is missing, which cloc is written in; as root: apt-get install perl"
+    command -v perl >/dev/null ||
+        die "perl is missing, which cloc is written in; as root: apt-get install perl"
     open_apt
     refresh own.deb
     say "fetching cloc (less than 1 MB)"
     work=$cache/cloc.download
     rm -rf "$work"; mkdir -p "$work"
-    (cd "$work" && quietly in_apt own.deb apt-get download cloc libalgorithm-diff-perl libparallel-forkmanager-perl libregexp-common-perl libmoo-perl \
+    (cd "$work" &&
+        quietly in_apt own.deb apt-get download cloc libalgorithm-diff-perl \
+        libparallel-forkmanager-perl libregexp-common-perl libmoo-perl \
         librole-tiny-perl libclass-method-modifiers-perl libsub-quote-perl libmodule-runtime-perl)
     unpack "$cache/cloc" "$work"/*.deb
     rm -rf "$work" "$cache/cloc.new/usr/share/doc" "$cache/cloc.new/usr/share/man"
@@ -724,13 +858,18 @@ export PERL5LIB="$top/usr/share/perl5${PERL5LIB:+:$PERL5LIB}"
 exec perl "$top/usr/bin/cloc" "$@"
 WRAPPER
     chmod 755 "$cache/cloc.new/bin/cloc"
-    "$cache/cloc.new/bin/cloc" --version >"$cache/setup.log" 2>&1 || { cat "$cache/setup.log" >&2; die "the unpacked cloc does not start"; }
+    "$cache/cloc.new/bin/cloc" --version >"$cache/setup.log" 2>&1 || {
+        cat "$cache/setup.log" >&2
+        die "the unpacked cloc does not start"
+    }
     swap_in "$cache/cloc"
 }
 
 need_python() {
-    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
-    [ "$(id -u)" = 0 ] || die "Python 3.11 or later with its venv module is missing; as root: apt-get install python3-venv"
+    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null &&
+        return
+    [ "$(id -u)" = 0 ] || die "Python 3.11 or later with its venv module is missing; as root:" \
+        "apt-get install python3-venv"
     say "installing python3-venv"
     quietly apt-get -qq update
     quietly apt-get -qq -y install --no-install-recommends python3-venv
@@ -740,10 +879,13 @@ need_python() {
 # checksums of the lock file.
 fetch_python() {
     lock=$1
-    [ -r "$lock" ] || die "there is no $lock: name a lock file, for example split/requirements.lock of ring3's source"
+    [ -r "$lock" ] || die "there is no $lock: name a lock file, for example" \
+        "split/requirements.lock of ring3's source"
     env=$cache/python
     # One that was copied from elsewhere, or whose Python is gone, is no use however whole it is.
-    if cmp -s "$lock" "$env/requirements.lock" && grep -q "^command = .* $env\$" "$env/pyvenv.cfg" && "$env/bin/python" -c '' 2>/dev/null; then
+    if cmp -s "$lock" "$env/requirements.lock" &&
+        grep -q "^command = .* $env\$" "$env/pyvenv.cfg" &&
+        "$env/bin/python" -c '' 2>/dev/null; then
         [ -e "$env/layout-$layout" ] || [ "$writable" = no ] || : >"$env/layout-$layout"
         asked "$env" sizes true || return 0
     fi
@@ -755,7 +897,8 @@ fetch_python() {
     cp "$lock" "$cache/requirements.lock"
     rm -rf "$env"
     quietly python3 -m venv "$env"
-    quietly "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --only-binary :all: --require-hashes \
+    quietly "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+        --only-binary :all: --require-hashes \
         -r "$cache/requirements.lock"
     share "$env"
     stamp "$env" sizes
@@ -766,7 +909,8 @@ fetch_python() {
 # $cache/sources/VERSION/{source,headers}. The headers carry the configuration and everything that a
 # build generates, so that nothing is built here.
 fetch_source() {
-    echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' || die "'$1' is not a kernel version such as 6.12"
+    echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' ||
+        die "'$1' is not a kernel version such as 6.12"
     asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
     open_apt
     refresh all.deb
@@ -774,24 +918,33 @@ fetch_source() {
     kernel=${package#linux-image-} # 6.12.117+deb12-amd64
     headers=linux-headers-$kernel
     common=linux-headers-${kernel%-amd64}-common
-    version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' | head -n 1)
+    version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' |
+        head -n 1)
     [ -n "$version" ] || refuse "no headers of kernel $1 in this release's suites"
     source=linux-source-$(echo "$version" | cut -d. -f1,2)
     say "fetching $headers and $source $version (about 170 MB)"
     work=$cache/sources/$1.download
     rm -rf "$work"; mkdir -p "$work"
-    kbuild=$(in_apt all.deb apt-cache show "$headers=$version" | sed -n 's/^Depends:.*\(linux-kbuild-[^ ,]*\).*/\1/p' | head -n 1)
-    (cd "$work" && quietly in_apt all.deb apt-get download "$headers=$version" "$common=$version" "$kbuild=$version" "$source=$version")
+    kbuild=$(in_apt all.deb apt-cache show "$headers=$version" |
+        sed -n 's/^Depends:.*\(linux-kbuild-[^ ,]*\).*/\1/p' | head -n 1)
+    (cd "$work" &&
+        quietly in_apt all.deb apt-get download "$headers=$version" "$common=$version" \
+        "$kbuild=$version" "$source=$version")
     say "unpacking them (a minute)"
     unpack "$cache/sources/$1" "$work"/*.deb
     rm -rf "$work"
     new=$cache/sources/$1.new
     mkdir "$new/source"
     unxz=xz
-    command -v xz >/dev/null || { need_tools; unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"; }
+    command -v xz >/dev/null || {
+        need_tools
+        unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"
+    }
     # No driver's source lies in what is left out, and it is a third of the tree.
-    quietly tar --use-compress-program="$unxz" -xf "$new/usr/src/$source.tar.xz" -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
-        --wildcards --exclude='*/Documentation' --exclude='*/tools' --exclude='*/arch/[!uxK]*' --exclude='*/arch/xtensa'
+    quietly tar --use-compress-program="$unxz" -xf "$new/usr/src/$source.tar.xz" \
+        -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
+        --wildcards --exclude='*/Documentation' --exclude='*/tools' --exclude='*/arch/[!uxK]*' \
+        --exclude='*/arch/xtensa'
     rm -rf "$new/usr/src/$source.tar.xz" "$new/usr/share" "$new/lib/modules"
     mv "$new/usr" "$new/headers" # src/ and lib/, which refer to each other by relative links
     echo "$kernel" >"$new/release"
@@ -801,8 +954,13 @@ fetch_source() {
 # verify: each part that is there.
 verify() {
     [ "$writable" = no ] || find "$cache" -maxdepth 1 -type d ! -perm -a+rx -exec chmod a+rx {} +
-    for made in initramfs snapshots vmlinux; do [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"; done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk rivals clang kbuild lwip afl cloc; do [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"; done
+    for made in initramfs snapshots vmlinux; do
+        [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
+    done
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk rivals clang \
+        kbuild lwip afl cloc; do
+        [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
+    done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -812,10 +970,12 @@ writable=yes
 mkdir -p "$cache/kernels" "$cache/sources" 2>/dev/null && [ -w "$cache" ] || writable=no
 [ -d "$cache" ] || die "cannot create $cache; set RING3_CACHE to a folder of yours"
 # One setup at a time; a second one waits and then finds everything there.
-if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ] && { [ "$writable" = yes ] || [ -e "$cache/setup.lock" ]; }; then
+if [ "${RING3_SETUP_LOCKED:-}" != "$cache" ] && { [ "$writable" = yes ] ||
+    [ -e "$cache/setup.lock" ]; }; then
     code=0
     RING3_SETUP_LOCKED=$cache flock -E 99 -w 1800 "$cache/setup.lock" sh "$0" "$@" || code=$?
-    [ "$code" != 99 ] || die "another setup has been at work in $cache for half an hour. Next: wait for it or end it, then the same command again"
+    [ "$code" != 99 ] || die "another setup has been at work in $cache for half an hour. Next:" \
+        "wait for it or end it, then the same command again"
     exit "$code"
 fi
 if [ "$writable" = yes ]; then
@@ -825,7 +985,18 @@ if [ "$writable" = yes ]; then
 fi
 [ "${1:-}" != --update ] || { update=yes; shift; }
 case "${1:-all}" in
-    all) need_compiler; fetch_tools; fetch_fio; fetch_btrfs; fetch_network; fetch_kernel "$default_kernel"; fetch_tree; fetch_alpha; fetch_vfio_user; fetch_databases; fetch_systemd ;;
+    all)
+        need_compiler
+        fetch_tools
+        fetch_fio
+        fetch_btrfs
+        fetch_network
+        fetch_kernel "$default_kernel"
+        fetch_tree
+        fetch_alpha
+        fetch_vfio_user
+        fetch_databases
+        fetch_systemd ;;
     tools) fetch_tools ;;
     btrfs) fetch_btrfs ;;
     network) fetch_network ;;
@@ -846,13 +1017,27 @@ case "${1:-all}" in
         fetch_source "$default_kernel"
         fetch_lwip ;;
     lwip) fetch_lwip ;;
-    split) need_compiler; fetch_clang; fetch_source "$default_kernel"; fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
-    source) shift; [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"; for version; do fetch_source "$version"; done ;;
+    split)
+        need_compiler
+        fetch_clang
+        fetch_source "$default_kernel"
+        fetch_python "$(dirname "$0")/../split/requirements.lock" ;;
+    source)
+        shift
+        [ $# -gt 0 ] || die "the source of which kernel? For example: source 6.12"
+        for version; do
+            fetch_source "$version"
+        done ;;
     fio) fetch_fio ;;
     databases) fetch_databases ;;
     systemd) fetch_systemd ;;
     tree) fetch_tree ;;
     verify) verify ;;
-    kernel) shift; [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"; for version; do fetch_kernel "$version"; done ;;
+    kernel)
+        shift
+        [ $# -gt 0 ] || die "which kernel? For example: kernel 6.12"
+        for version; do
+            fetch_kernel "$version"
+        done ;;
     *) sed -n '2,28s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -73,8 +73,10 @@ static const struct option names[] = {
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: --device URI (--socket PATH [--terms KEY=VALUE,...] | --reflect | --lwip ADDRESS/BITS | --play FILE.wav) [--dma copy|zero-copy] [--poll US] [--no-msix] [--mtu BYTES]\n"
-			"       [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]\n");
+	fprintf(stderr, "usage: --device URI (--socket PATH [--terms KEY=VALUE,...] | --reflect | "
+		"--lwip ADDRESS/BITS | --play FILE.wav) [--dma copy|zero-copy] [--poll US] "
+		"[--no-msix] [--mtu BYTES]\n"
+		"       [--arena MIB] [--unprotected] [--verbose] [--with-parent PID]\n");
 	exit(2);
 }
 
@@ -117,7 +119,8 @@ static bool parse_net(int name)
 	case 'l':
 		dde_net_options.above = DDE_NET_STACK;
 		if (!dde_lwip_parse(optarg))
-			wrong("lwip", optarg, "an address and the bits of its network: 10.0.0.2/24");
+			wrong("lwip", optarg,
+			      "an address and the bits of its network: 10.0.0.2/24");
 		return true;
 	case 'm':
 		dde_options.dma_copies = strcmp(optarg, "copy") == 0;
@@ -195,13 +198,15 @@ static void parse(int argc, char **argv)
 		usage();
 	options.leased = strncmp(options.device, "lease:", strlen("lease:")) == 0;
 	/* One of these has the device. */
-	if ((options.socket != NULL) + options.leased + options.plays + (dde_net_options.above != DDE_NET_CARD) != 1)
+	if ((options.socket != NULL) + options.leased + options.plays +
+	    (dde_net_options.above != DDE_NET_CARD) != 1)
 		usage();
 }
 
 static void format_mac(char text[18], const uint8_t *mac)
 {
-	snprintf(text, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+	snprintf(text, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4],
+		 mac[5]);
 }
 
 /* The card's own address is its one user's, unless the terms say otherwise. */
@@ -230,7 +235,8 @@ void dde_net_served(const char *driver, const uint8_t *mac)
 	if (options.leased)
 		return;
 	format_mac(text, mac);
-	printf("{\"served\":true,\"driver\":\"%s\",\"mac\":\"%s\",\"pid\":%d}\n", driver, text, getpid());
+	printf("{\"served\":true,\"driver\":\"%s\",\"mac\":\"%s\",\"pid\":%d}\n", driver, text,
+	       getpid());
 	fflush(stdout);
 }
 
@@ -289,9 +295,11 @@ static void give_back(void *arg)
 	(void)arg;
 	wanted_back = true;
 	if (gone)
-		fprintf(stderr, "%s: the device is gone; whoever uses it loses it\n", options.device);
+		fprintf(stderr, "%s: the device is gone; whoever uses it loses it\n",
+			options.device);
 	else
-		fprintf(stderr, "%s: the system wants the device back; whoever uses it loses it\n", options.device);
+		fprintf(stderr, "%s: the system wants the device back; whoever uses it loses it\n",
+			options.device);
 	/* It is a known signal and a function: this does not fail. */
 	sigaction(SIGALRM, &action, NULL);
 	alarm(gone ? LAST_WORDS_GONE : LAST_WORDS);
@@ -305,7 +313,8 @@ const char *dde_block_access(void)
 
 	if (options.leased)
 		return NULL;
-	len = snprintf(access, sizeof(access), "%s%s%s", options.socket, options.terms ? "," : "", options.terms ? options.terms : "");
+	len = snprintf(access, sizeof(access), "%s%s%s", options.socket, options.terms ? "," : "",
+		       options.terms ? options.terms : "");
 
 	if (len < 0 || (size_t)len >= sizeof(access))
 		dde_net_failed("the socket's path is too long");
@@ -326,7 +335,8 @@ void dde_block_served(const char *driver, const char *model, uint64_t blocks, ui
 		return;
 	printf("{\"served\":true,\"driver\":\"%s\",\"disk\":\"", driver);
 	say_text(model);
-	printf("\",\"blocks\":%" PRIu64 ",\"block_size\":%" PRIu32 ",\"pid\":%d}\n", blocks, block_size, getpid());
+	printf("\",\"blocks\":%" PRIu64 ",\"block_size\":%"
+	       PRIu32 ",\"pid\":%d}\n", blocks, block_size, getpid());
 	fflush(stdout);
 }
 
@@ -393,7 +403,8 @@ static void follow_parent(void)
 	if (options.parent == 0)
 		return;
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || (unsigned long)getppid() != options.parent) {
-		fprintf(stderr, "--with-parent %lu: this is not its child, or it has ended\n", options.parent);
+		fprintf(stderr, "--with-parent %lu: this is not its child, or it has ended\n",
+			options.parent);
 		exit(1);
 	}
 }
@@ -410,9 +421,11 @@ int main(int argc, char **argv)
 	struct ddekit_ctx *kernel;
 
 	parse(argc, argv);
-	if (strstr(options.device, ",record=") || strncmp(options.device, "replay:", strlen("replay:")) == 0) {
+	if (strstr(options.device, ",record=") ||
+	    strncmp(options.device, "replay:", strlen("replay:")) == 0) {
 		if (dde_options.poll_ns > 0) {
-			fprintf(stderr, "%s: a device that is recorded or replayed is not polled: leave --poll out\n", options.device);
+			fprintf(stderr, "%s: a device that is recorded or replayed is not polled: "
+				"leave --poll out\n", options.device);
 			return 1;
 		}
 		/* What a driver leaves in memory that the device has may be pointers. */

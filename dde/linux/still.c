@@ -9,6 +9,7 @@ void dde_stand_still(char **argv)
 {
 	const int was = personality(0xffffffff);
 
-	if (was >= 0 && !(was & ADDR_NO_RANDOMIZE) && personality((unsigned long)was | ADDR_NO_RANDOMIZE) >= 0)
+	if (was >= 0 && !(was & ADDR_NO_RANDOMIZE) &&
+	    personality((unsigned long)was | ADDR_NO_RANDOMIZE) >= 0)
 		execv("/proc/self/exe", argv);
 }

@@ -62,10 +62,12 @@ static uint8_t *read_file(const char *path, size_t *len)
 /* The chunk that is called `name`, whose bytes are all there; NULL if there is none. */
 static const uint8_t *find(const uint8_t *bytes, size_t len, const char *name, size_t *chunk)
 {
-	for (size_t at = FORM_HEADER; len - at >= CHUNK_HEADER; at += CHUNK_HEADER + *chunk + *chunk % 2) {
+	for (size_t at = FORM_HEADER; len - at >= CHUNK_HEADER;
+	     at += CHUNK_HEADER + *chunk + *chunk % 2) {
 		*chunk = little(bytes + at + 4, 4);
 		if (*chunk > len - at - CHUNK_HEADER) {
-			snprintf(wrong, sizeof(wrong), "its chunk %.4s has %zu bytes by its own account, and %zu are there", (const char *)bytes + at, *chunk,
+			snprintf(wrong, sizeof(wrong), "its chunk %.4s has %zu bytes by its own "
+				 "account, and %zu are there", (const char *)bytes + at, *chunk,
 				 len - at - CHUNK_HEADER);
 			return NULL;
 		}
@@ -86,15 +88,18 @@ static bool parse(const uint8_t *bytes, size_t len)
 	size_t format_len, data_len;
 	uint32_t tag, align;
 
-	if (len < FORM_HEADER || memcmp(bytes, "RIFF", 4) != 0 || memcmp(bytes + 8, "WAVE", 4) != 0) {
-		snprintf(wrong, sizeof(wrong), "this is no WAV file: it does not begin with RIFF and WAVE");
+	if (len < FORM_HEADER || memcmp(bytes, "RIFF", 4) != 0 ||
+	    memcmp(bytes + 8, "WAVE", 4) != 0) {
+		snprintf(wrong, sizeof(wrong),
+			 "this is no WAV file: it does not begin with RIFF and WAVE");
 		return false;
 	}
 	format = find(bytes, len, "fmt ", &format_len);
 	if (!format)
 		return false;
 	if (format_len < FORMAT_LEN) {
-		snprintf(wrong, sizeof(wrong), "its format has %zu bytes, less than %d", format_len, FORMAT_LEN);
+		snprintf(wrong, sizeof(wrong), "its format has %zu bytes, less than %d", format_len,
+			 FORMAT_LEN);
 		return false;
 	}
 	tag = little(format, 2);
@@ -105,11 +110,14 @@ static bool parse(const uint8_t *bytes, size_t len)
 	align = little(format + 12, 2);
 	wave.bits = little(format + 14, 2);
 	if (tag != FORMAT_PCM || (wave.bits != 8 && wave.bits != 16)) {
-		snprintf(wrong, sizeof(wrong), "PCM of 8 or 16 bits is played, and it has format %" PRIu32 " of %" PRIu32 " bits", tag, wave.bits);
+		snprintf(wrong, sizeof(wrong), "PCM of 8 or 16 bits is played, and it has format %"
+			 PRIu32 " of %" PRIu32 " bits", tag, wave.bits);
 		return false;
 	}
-	if (wave.channels == 0 || wave.channels > CHANNELS_MAX || wave.rate == 0 || align != wave.channels * wave.bits / 8) {
-		snprintf(wrong, sizeof(wrong), "its format contradicts itself: %" PRIu32 " channels, %" PRIu32 " bytes for a sample of all", wave.channels, align);
+	if (wave.channels == 0 || wave.channels > CHANNELS_MAX || wave.rate == 0 ||
+	    align != wave.channels * wave.bits / 8) {
+		snprintf(wrong, sizeof(wrong), "its format contradicts itself: %" PRIu32
+			 " channels, %" PRIu32 " bytes for a sample of all", wave.channels, align);
 		return false;
 	}
 	data = find(bytes, len, "data", &data_len);
@@ -137,8 +145,9 @@ const struct dde_wave *dde_sound_wave(void)
 
 void dde_sound_begins(const char *driver, const char *card)
 {
-	printf("{\"plays\":true,\"driver\":\"%s\",\"card\":\"%s\",\"rate\":%" PRIu32 ",\"channels\":%" PRIu32 ",\"bits\":%" PRIu32 ",\"frames\":%" PRIu64 "}\n", driver, card,
-	       wave.rate, wave.channels, wave.bits, wave.frames);
+	printf("{\"plays\":true,\"driver\":\"%s\",\"card\":\"%s\",\"rate\":%"
+	       PRIu32 ",\"channels\":%" PRIu32 ",\"bits\":%" PRIu32 ",\"frames\":%"
+	       PRIu64 "}\n", driver, card, wave.rate, wave.channels, wave.bits, wave.frames);
 	fflush(stdout);
 }
 
@@ -147,5 +156,6 @@ void dde_sound_played(uint64_t frames, unsigned int underruns)
 	printf("{\"played\":%" PRIu64 ",\"underruns\":%u}\n", frames, underruns);
 	fflush(stdout);
 	if (underruns)
-		fprintf(stderr, "the card has had no samples in time, %u times: what it played has gaps\n", underruns);
+		fprintf(stderr, "the card has had no samples in time, %u times: what it played has "
+			"gaps\n", underruns);
 }

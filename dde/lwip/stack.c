@@ -50,7 +50,8 @@ struct received {
 	struct pbuf_custom pbuf;
 	void *packet;
 };
-_Static_assert(sizeof(struct received) <= DDE_STACK_ROOM, "a description does not fit before a frame");
+_Static_assert(sizeof(struct received) <= DDE_STACK_ROOM,
+	       "a description does not fit before a frame");
 
 static struct netif interface;
 static ip4_addr_t address, mask;
@@ -102,7 +103,8 @@ static bool is_received(const struct pbuf *pbuf)
 {
 	const struct received *received = (const struct received *)pbuf;
 
-	return (pbuf->flags & PBUF_FLAG_IS_CUSTOM) && received->pbuf.custom_free_function == received_free && received->packet;
+	return (pbuf->flags & PBUF_FLAG_IS_CUSTOM) &&
+	       received->pbuf.custom_free_function == received_free && received->packet;
 }
 
 /*
@@ -116,12 +118,15 @@ static u16_t leave_sum(unsigned char *frame, u16_t len, u16_t *offset)
 	unsigned int start = ETHERNET + headers, words;
 
 	/* A piece of a packet has no sum of its own. */
-	if (frame[12] != 8 || frame[13] != 0 || headers < LEAST_IP || (frame[ETHERNET + 6] & 0x3f) || frame[ETHERNET + 7] || (protocol != IP_PROTO_TCP && protocol != IP_PROTO_UDP))
+	if (frame[12] != 8 || frame[13] != 0 || headers < LEAST_IP ||
+	    (frame[ETHERNET + 6] & 0x3f) || frame[ETHERNET + 7] ||
+	    (protocol != IP_PROTO_TCP && protocol != IP_PROTO_UDP))
 		return 0;
 	*offset = protocol == IP_PROTO_TCP ? TCP_SUM : UDP_SUM;
 	if (start + *offset + 2u > len)
 		return 0;
-	words = protocol + (((unsigned int)frame[ETHERNET + 2] << 8 | frame[ETHERNET + 3]) - headers);
+	words = protocol +
+		(((unsigned int)frame[ETHERNET + 2] << 8 | frame[ETHERNET + 3]) - headers);
 	for (unsigned int at = ETHERNET + 12; at < ETHERNET + LEAST_IP; at += 2)
 		words += (unsigned int)frame[at] << 8 | frame[at + 1];
 	words = (words & 0xffff) + (words >> 16);
@@ -143,7 +148,8 @@ static u16_t acknowledged(const unsigned char *headers)
 	const s32_t len = lwip_ntohs(IPH_LEN(ip)) - LEAST_IP - TCP_HLEN;
 	s32_t known;
 
-	while (pcb && (lwip_htons(pcb->local_port) != tcp->src || lwip_htons(pcb->remote_port) != tcp->dest || ip4_addr_get_u32(ip_2_ip4(&pcb->remote_ip)) != ip->dest.addr))
+	while (pcb && (lwip_htons(pcb->local_port) != tcp->src || lwip_htons(pcb->remote_port) !=
+		       tcp->dest || ip4_addr_get_u32(ip_2_ip4(&pcb->remote_ip)) != ip->dest.addr))
 		pcb = pcb->next;
 	known = pcb ? (s32_t)(pcb->lastack - lwip_ntohl(tcp->seqno)) : 0;
 	return known > 0 && known < len ? (u16_t)known : 0;
@@ -155,7 +161,8 @@ static u16_t acknowledged(const unsigned char *headers)
  */
 static bool is_to_be_cut(const struct pbuf *pbuf)
 {
-	return pbuf->tot_len > HEADERS + TCP_MSS && IPH_PROTO((const struct ip_hdr *)((const unsigned char *)pbuf->payload + ETHERNET)) == IP_PROTO_TCP;
+	return pbuf->tot_len > HEADERS + TCP_MSS && IPH_PROTO((const struct ip_hdr *)(
+		(const unsigned char *)pbuf->payload + ETHERNET)) == IP_PROTO_TCP;
 }
 
 /* The segment in this frame of @len bytes begins so many bytes later than its headers say. */
@@ -182,8 +189,10 @@ static bool only_acknowledges(const struct pbuf *pbuf)
 	const unsigned char *frame = pbuf->payload;
 	const struct tcp_hdr *tcp = (const struct tcp_hdr *)(frame + ETHERNET + LEAST_IP);
 
-	return pbuf->len == HEADERS && pbuf->tot_len == HEADERS && frame[12] == 8 && frame[13] == 0 &&
-	       IPH_PROTO((const struct ip_hdr *)(frame + ETHERNET)) == IP_PROTO_TCP && TCPH_FLAGS(tcp) == TCP_ACK;
+	return pbuf->len == HEADERS && pbuf->tot_len == HEADERS && frame[12] == 8 &&
+	       frame[13] == 0 &&
+	       IPH_PROTO((const struct ip_hdr *)(frame + ETHERNET)) == IP_PROTO_TCP &&
+	       TCPH_FLAGS(tcp) == TCP_ACK;
 }
 
 /*
@@ -192,10 +201,13 @@ static bool only_acknowledges(const struct pbuf *pbuf)
  */
 static bool supersedes(const unsigned char *later, const unsigned char *earlier)
 {
-	const struct tcp_hdr *now = (const struct tcp_hdr *)(later + ETHERNET + LEAST_IP), *before = (const struct tcp_hdr *)(earlier + ETHERNET + LEAST_IP);
+	const struct tcp_hdr *now = (const struct tcp_hdr *)(later + ETHERNET + LEAST_IP),
+		*before = (const struct tcp_hdr *)(earlier + ETHERNET + LEAST_IP);
 
 	/* Addresses of both ends, ports, and what was sent: no data lie between. */
-	return memcmp(later, earlier, ETHERNET) == 0 && memcmp(later + ETHERNET + 12, earlier + ETHERNET + 12, 12) == 0 && now->seqno == before->seqno &&
+	return memcmp(later, earlier, ETHERNET) == 0 &&
+	       memcmp(later + ETHERNET + 12, earlier + ETHERNET + 12, 12) == 0 &&
+	       now->seqno == before->seqno &&
 	       (s32_t)(lwip_ntohl(now->ackno) - lwip_ntohl(before->ackno)) > 0;
 }
 
@@ -241,12 +253,14 @@ static err_t output(struct netif *netif, struct pbuf *pbuf)
 		return ERR_MEM;
 	pbuf_copy_partial(pbuf, data, known ? HEADERS : len, 0);
 	if (known) {
-		pbuf_copy_partial(pbuf, (unsigned char *)data + HEADERS, len - HEADERS, HEADERS + known);
+		pbuf_copy_partial(pbuf, (unsigned char *)data + HEADERS, len - HEADERS,
+				  HEADERS + known);
 		begin_later(data, len, known);
 	}
 	if (card_sums)
 		start = leave_sum(data, len, &offset);
-	if (dde_stack_send(packet, start, offset, cut && len > HEADERS + TCP_MSS ? TCP_MSS : 0) && only)
+	if (dde_stack_send(packet, start, offset, cut && len > HEADERS + TCP_MSS ? TCP_MSS : 0) &&
+	    only)
 		waiting = data;
 	return ERR_OK;
 }
@@ -289,7 +303,8 @@ static void choose_sums(bool checked)
 
 /* ---- services ---- */
 
-static void echo_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, const ip_addr_t *from, u16_t port)
+static void echo_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, const ip_addr_t *from,
+			  u16_t port)
 {
 	(void)arg;
 	counts.udp_packets++;
@@ -298,7 +313,8 @@ static void echo_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, con
 	pbuf_free(pbuf);
 }
 
-static void take_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, const ip_addr_t *from, u16_t port)
+static void take_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *pbuf, const ip_addr_t *from,
+			  u16_t port)
 {
 	(void)arg, (void)pcb, (void)from, (void)port;
 	counts.udp_packets++;

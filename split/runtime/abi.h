@@ -38,7 +38,8 @@ struct split_attach {
 struct split_next {
 	__u64 frame;
 	__s64 result;
-	__u64 buffer; /* the message: in as it came, with what the user half has changed; out the next */
+	/* the message: in as it came, with what the user half has changed; out the next */
+	__u64 buffer;
 	__u32 size;   /* of the buffer */
 	__u32 entry;
 	__u32 wait_ms; /* 0: for ever */
@@ -60,14 +61,21 @@ struct split_call {
 #define SPLIT_CALL_MUTEX_INIT 0x10002	/* handle */
 #define SPLIT_CALL_LOCK 0x10003		/* handle of a mutex; of a combolock, and 1 */
 #define SPLIT_CALL_UNLOCK 0x10004	/* the same */
-#define SPLIT_CALL_WORD 0x10005		/* handle, enum split_operation, operand -> what was there */
-#define SPLIT_CALL_STEP 0x10006		/* nothing but that the copies are brought into step; handle, function, argument that it will be */
+/* handle, enum split_operation, operand -> what was there */
+#define SPLIT_CALL_WORD 0x10005
+/* nothing but that the copies are brought into step; handle, function, argument that it will be */
+#define SPLIT_CALL_STEP 0x10006
 #define SPLIT_CALL_PORT_READ 0x20000	/* port, bytes -> value */
 #define SPLIT_CALL_PORT_WRITE 0x20001	/* port, bytes, value */
 #define SPLIT_CALL_IO_READ 0x20002	/* handle, bytes -> value */
 #define SPLIT_CALL_IO_WRITE 0x20003	/* handle, bytes, value */
-#define SPLIT_CALL_WINDOW 0x20004	/* handle of registers -> offset at which the device has them for mmap, and bytes of them in arguments[1] */
-#define SPLIT_WINDOW_BITS 28		/* of an offset: the place in a window; above is its number */
+/*
+ * handle of registers -> offset at which the device has them for mmap, and bytes of them in
+ * arguments[1]
+ */
+#define SPLIT_CALL_WINDOW 0x20004
+/* of an offset: the place in a window; above is its number */
+#define SPLIT_WINDOW_BITS 28
 #define SPLIT_WINDOW_MAX (1UL << SPLIT_WINDOW_BITS)
 
 /* On a word that both halves change. */

@@ -21,7 +21,8 @@
 #define SPLIT_INDEX(handle) (((handle) >> SPLIT_OFFSET_BITS) & ((1UL << SPLIT_INDEX_BITS) - 1))
 #define SPLIT_GENERATION(handle) (((handle) >> (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) & 0xffffUL)
 #define SPLIT_HANDLE(generation, index, offset) \
-	(((unsigned long)(generation) << (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) | ((unsigned long)(index) << SPLIT_OFFSET_BITS) | (offset))
+	(((unsigned long)(generation) << (SPLIT_OFFSET_BITS + SPLIT_INDEX_BITS)) | \
+	 ((unsigned long)(index) << SPLIT_OFFSET_BITS) | (offset))
 /* The generation of functions and static data, which live as long as the module. */
 #define SPLIT_SYMBOLS 0xffffUL
 /*
@@ -38,7 +39,10 @@ enum split_kind {
 	SPLIT_POINTER,	/* to an object of a type, or to `count` of them */
 	SPLIT_OPAQUE,	/* a pointer that the user half only hands on */
 	SPLIT_CODE,	/* a function or a static table of the driver */
-	SPLIT_WORD,	/* bytes that never go back: both halves change them, by atomic operations on the kernel's */
+	/*
+	 * bytes that never go back: both halves change them, by atomic operations on the kernel's
+	 */
+	SPLIT_WORD,
 };
 
 struct split_field;
@@ -56,7 +60,8 @@ struct split_type {
 	/* It lies behind another struct, in one allocation, and is never an object of its own. */
 	const struct split_type *outer;
 	unsigned int offset;
-	unsigned char own; /* the user half has it on its stack, or allocates it; any other is the kernel's to make */
+	/* the user half has it on its stack, or allocates it; any other is the kernel's to make */
+	unsigned char own;
 };
 
 struct split_bound { /* what a number of a field may be, or each of `count` of them */
@@ -75,7 +80,8 @@ struct split_field {
 	unsigned long (*count)(const void *base);
 	const struct split_bound *bounds; /* of data that the user half may change */
 	unsigned int nbounds;
-	int (*requires)(const void *base, unsigned long value); /* whether a pointer or a number may be set so; NULL: always, and in the user half */
+	/* whether a pointer or a number may be set so; NULL: always, and in the user half */
+	int (*requires)(const void *base, unsigned long value);
 	unsigned char once; /* the user half may set it while it is zero only */
 };
 
@@ -131,8 +137,13 @@ enum split_way {
 	SPLIT_OBJECT,	/* a handle; `type` NULL: any object or symbol */
 	SPLIT_TEXT,	/* a string of the user half: copied, and kept as long as the driver */
 	SPLIT_BRIEF,	/* a string that is not kept */
-	SPLIT_COUNTED,	/* `size` bytes, once or as often as argument `counted` says: an object's, or copied in and out of the user half */
-	SPLIT_NUMBER,	/* the address of one number of `size` bytes, which the function reads or sets */
+	/*
+	 * `size` bytes, once or as often as argument `counted` says: an object's, or copied in and
+	 * out of the user half
+	 */
+	SPLIT_COUNTED,
+	/* the address of one number of `size` bytes, which the function reads or sets */
+	SPLIT_NUMBER,
 	SPLIT_RESULT,	/* the address of a pointer that the function sets */
 };
 
@@ -160,13 +171,16 @@ struct split_downcall {
 	 * `undone_by` (a number of the table and 1): argument `key` of this function,
 	 * SPLIT_ARGUMENTS for its result, is then argument `undone_key` of that one.
 	 */
-	void (*undo)(const unsigned long *arguments, unsigned long result); /* NULL in the user half, and if nothing is to be done */
+	/* NULL in the user half, and if nothing is to be done */
+	void (*undo)(const unsigned long *arguments, unsigned long result);
 	unsigned short undone_by;
 	unsigned char key, undone_key;
 	unsigned char ends;  /* the argument whose object it frees, and 1; 0: none */
 	unsigned char along; /* and with it what calls have given since: a sound card has streams */
-	unsigned char alone; /* none of these functions begins before another one has ended: what is required stays so */
-	int (*requires)(const unsigned long *arguments); /* whether it may be called now; NULL: always, and in the user half */
+	/* none of these functions begins before another one has ended: what is required stays so */
+	unsigned char alone;
+	/* whether it may be called now; NULL: always, and in the user half */
+	int (*requires)(const unsigned long *arguments);
 };
 
 struct split_symbol {
@@ -183,11 +197,13 @@ struct split_driver {
 	const struct split_downcall *downcalls;
 	const struct split_symbol *symbols;
 	unsigned int nentries, ndowncalls, nsymbols;
-	unsigned char maps; /* registers are mapped into the user half, where they are whole pages */
+	/* registers are mapped into the user half, where they are whole pages */
+	unsigned char maps;
 	unsigned char combolocks; /* there are spinlocks that the user half takes by calls */
 };
 
-extern const struct split_type split_bytes, split_opaque, split_io; /* split_io: registers that are mapped */
+/* split_io: registers that are mapped */
+extern const struct split_type split_bytes, split_opaque, split_io;
 extern const struct split_type split_combolock; /* a spinlock that the user half may take */
 unsigned long split_string(const void *address); /* length with its zero */
 

@@ -3,8 +3,9 @@
 //
 //     holder DRIVER LAYOUT COMBOLOCK SPINLOCK MILLISECONDS
 //
-// COMBOLOCK and SPINLOCK are offsets in what its entries have as their first argument: of a lock that the plan names, and of another.
-// The first upcall tries what must not be had, and holds the lock for so long; the second ends with it; in the third it waits for its end.
+// COMBOLOCK and SPINLOCK are offsets in what its entries have as their first argument: of a lock
+// that the plan names, and of another. The first upcall tries what must not be had, and holds the
+// lock for so long; the second ends with it; in the third it waits for its end.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@ static __u64 frame;
 
 static const char *called(unsigned int function, __u64 handle, __u64 spins)
 {
-	struct split_call call = { .frame = frame, .function = function, .size = sizeof(message), .arguments = { handle, spins } };
+	struct split_call call = { .frame = frame, .function = function, .size = sizeof(message),
+				   .arguments = { handle, spins } };
 
 	call.buffer = (unsigned long)message;
 	return ioctl(device, SPLIT_IOC_CALL, &call) < 0 ? strerror(errno) : "done";
@@ -47,7 +49,8 @@ static void measure(__u64 combolock)
 		called(SPLIT_CALL_UNLOCK, combolock, 1);
 		given = now_us();
 		called(SPLIT_CALL_STEP, 0, 0);
-		printf("lock %ld us, unlock %ld us, an empty call %ld us\n", taken - start, given - taken, now_us() - given);
+		printf("lock %ld us, unlock %ld us, an empty call %ld us\n", taken - start,
+		       given - taken, now_us() - given);
 	}
 }
 
@@ -56,14 +59,16 @@ static void answer(int number, __u64 object, __u64 combolock, __u64 spinlock, un
 	if (number > 0) {
 		// What has waited comes in.
 		sleep(3);
-		printf("upcall %d takes it: %s\n", number, called(SPLIT_CALL_LOCK, object + combolock, 1));
+		printf("upcall %d takes it: %s\n", number,
+		       called(SPLIT_CALL_LOCK, object + combolock, 1));
 		fflush(stdout);
 		if (number > 1)
 			pause();
 		return;
 	}
 	printf("unlock before lock: %s\n", called(SPLIT_CALL_UNLOCK, object + combolock, 1));
-	printf("a spinlock that the plan does not name: %s\n", called(SPLIT_CALL_LOCK, object + spinlock, 1));
+	printf("a spinlock that the plan does not name: %s\n",
+	       called(SPLIT_CALL_LOCK, object + spinlock, 1));
 	printf("beside it: %s\n", called(SPLIT_CALL_LOCK, object + combolock + 1, 1));
 	printf("as a mutex: %s\n", called(SPLIT_CALL_LOCK, object + combolock, 0));
 	printf("an address: %s\n", called(SPLIT_CALL_LOCK, 0xffff888000000000ULL, 1));
@@ -94,7 +99,8 @@ int main(int argc, char **argv)
 	}
 	for (int number = 0; ioctl(device, SPLIT_IOC_NEXT, &next) == 0; number++) {
 		frame = next.frame;
-		answer(number, ((struct split_message *)message)->arguments[0], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0),
+		answer(number, ((struct split_message *)message)->arguments[0],
+		       strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0),
 		       (unsigned int)atoi(argv[5]));
 	}
 	return 0;

@@ -1,4 +1,7 @@
-/* Stand-ins for the kernel's lock API: the names are the kernel's, for the tables to find; nothing behind them. */
+/*
+ * Stand-ins for the kernel's lock API: the names are the kernel's, for the tables to find; nothing
+ * behind them.
+ */
 typedef struct { int taken; } spinlock_t;
 struct mutex { int owner; };
 extern void _raw_spin_lock(spinlock_t *lock);
@@ -19,7 +22,10 @@ extern void local_irq_enable(void);
 extern void local_irq_disable(void);
 static inline void spin_lock(spinlock_t *lock) { _raw_spin_lock(lock); }
 static inline void spin_unlock(spinlock_t *lock) { _raw_spin_unlock(lock); }
-static inline void spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags) { _raw_spin_unlock_irqrestore(lock, flags); }
+static inline void spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	_raw_spin_unlock_irqrestore(lock, flags);
+}
 #define spin_lock_irqsave(lock, flags) do { flags = _raw_spin_lock_irqsave(lock); } while (0)
 
 typedef struct { spinlock_t *lock; unsigned long flags; } class_spinlock_irqsave_t;
@@ -35,9 +41,15 @@ static inline void class_spinlock_irqsave_destructor(class_spinlock_irqsave_t *s
 		spin_unlock_irqrestore(self->lock, self->flags);
 }
 typedef struct mutex *class_mutex_t;
-static inline class_mutex_t class_mutex_constructor(struct mutex *lock) { mutex_lock(lock); return lock; }
+static inline class_mutex_t class_mutex_constructor(struct mutex *lock)
+{
+	mutex_lock(lock);
+	return lock;
+}
 static inline void class_mutex_destructor(class_mutex_t *self) { if (*self) mutex_unlock(*self); }
-#define guard(name) class_##name##_t scope __attribute__((cleanup(class_##name##_destructor))) = class_##name##_constructor
+#define guard(name) \
+	class_##name##_t scope __attribute__((cleanup(class_##name##_destructor))) = \
+		class_##name##_constructor
 
 struct device { spinlock_t lock; spinlock_t *shared; struct mutex mutex; int up; };
 extern void work(int number);

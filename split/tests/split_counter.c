@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A driver that counts under a spinlock: by a timer, by an interrupt that nothing has but what is injected, and when somebody writes
- * to /proc/split_counter. Its user half is to have `hold` and `ask`.
+ * A driver that counts under a spinlock: by a timer, by an interrupt that nothing has but what is
+ * injected, and when somebody writes to /proc/split_counter. Its user half is to have `hold` and
+ * `ask`.
  */
 #include <linux/delay.h>
 #include <linux/init.h>
@@ -56,7 +57,10 @@ static void count(struct counter *this)
 	spin_unlock_irqrestore(&this->lock, flags);
 }
 
-/* Counts slowly, and looks whether anybody counts meanwhile. In a process one may sleep with the lock. */
+/*
+ * Counts slowly, and looks whether anybody counts meanwhile. In a process one may sleep with the
+ * lock.
+ */
 static int hold(struct counter *this, unsigned int ms)
 {
 	int error = 0, before;
@@ -78,7 +82,8 @@ static int ask(struct counter *this)
 }
 
 enum { HOLD, ASK, INJECT, INTRUDE, TAKE, TICKS, INTERRUPTS };
-static const char *const names[] = { "hold", "ask", "inject", "intrude", "take", "ticks", "interrupts" };
+static const char *const names[] = { "hold", "ask", "inject", "intrude", "take", "ticks",
+				     "interrupts" };
 
 static int set(unsigned long what, unsigned int ms)
 {
@@ -125,7 +130,8 @@ static ssize_t read(struct file *file, char __user *to, size_t size, loff_t *at)
 
 	if (*at)
 		return 0;
-	snprintf(text, sizeof(text), "%ld\n", what == TAKE ? take() : what == TICKS ? counter->ticks : counter->interrupts);
+	snprintf(text, sizeof(text), "%ld\n",
+		 what == TAKE ? take() : what == TICKS ? counter->ticks : counter->interrupts);
 	return simple_read_from_buffer(to, size, at, text, strlen(text));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A user half of the empty driver (runtime/empty) that maps its registers, and tries what it must not have. One line for each finding.
+// A user half of the empty driver (runtime/empty) that maps its registers, and tries what it must
+// not have. One line for each finding.
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -41,17 +42,21 @@ static void try_all(const struct split_next *next, const struct split_call *foun
 {
 	size_t size = (size_t)found->arguments[1];
 	__u64 offset = (__u64)found->result;
-	struct split_call call = { .frame = next->frame, .function = SPLIT_CALL_IO_READ, .arguments = { registers + 8, 4 } };
+	struct split_call call = { .frame = next->frame, .function = SPLIT_CALL_IO_READ,
+				   .arguments = { registers + 8, 4 } };
 	volatile __u32 *more = map(2 * size, PROT_READ, MAP_SHARED, offset);
 	volatile __u32 *other = map(size, PROT_READ, MAP_SHARED, offset + SPLIT_WINDOW_MAX);
 	int status = 0;
 
-	printf("a private window: %s\n", map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE, offset) ? "mapped" : strerror(errno));
-	printf("a window to run code in: %s\n", map(size, PROT_READ | PROT_EXEC, MAP_SHARED, offset) ? "mapped" : strerror(errno));
+	printf("a private window: %s\n",
+	       map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE, offset) ? "mapped" : strerror(errno));
+	printf("a window to run code in: %s\n",
+	       map(size, PROT_READ | PROT_EXEC, MAP_SHARED, offset) ? "mapped" : strerror(errno));
 	window = map(size, PROT_READ | PROT_WRITE, MAP_SHARED, offset);
 	if (!window || !more || !other)
 		return;
-	printf("to make it executable: %s\n", mprotect((void *)window, size, PROT_READ | PROT_EXEC) ? strerror(errno) : "done");
+	printf("to make it executable: %s\n",
+	       mprotect((void *)window, size, PROT_READ | PROT_EXEC) ? strerror(errno) : "done");
 	printf("behind it: %s\n", strsignal(touch(more + size / 4)));
 	printf("one that nobody gave: %s\n", strsignal(touch(other)));
 	window[2] = 0x5a;
@@ -67,7 +72,8 @@ static void try_all(const struct split_next *next, const struct split_call *foun
 static void answer(const struct split_next *next)
 {
 	__u64 registers = ((const struct split_message *)message)->arguments[2];
-	struct split_call call = { .frame = next->frame, .function = SPLIT_CALL_WINDOW, .arguments = { registers } };
+	struct split_call call = { .frame = next->frame, .function = SPLIT_CALL_WINDOW,
+				   .arguments = { registers } };
 
 	if (ioctl(device, SPLIT_IOC_CALL, &call) < 0)
 		printf("registers that are not to be mapped: %s\n", strerror(errno));
@@ -77,7 +83,8 @@ static void answer(const struct split_next *next)
 
 int main(void)
 {
-	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1, .driver = "split_empty" };
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1,
+				       .driver = "split_empty" };
 	struct split_next next = { .buffer = (unsigned long)message, .size = sizeof(message) };
 
 	signal(SIGBUS, caught);

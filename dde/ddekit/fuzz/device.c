@@ -133,7 +133,8 @@ static bool take_line(const char *line)
 	} else if (sscanf(line, "b %u %llx %u", &index, &value, &ports) == 3) {
 		if (index >= BARS)
 			return false;
-		device.bars[index] = (struct ddekit_bar){ .info = { .len = value, .ports = ports }, .index = index, .present = true };
+		device.bars[index] = (struct ddekit_bar){ .info = { .len = value, .ports = ports },
+							  .index = index, .present = true };
 	} else if (sscanf(line, "i %u %u", &index, &width) == 2) {
 		if (index > DDEKIT_MSIX)
 			return false;
@@ -161,9 +162,11 @@ bool fuzz_load(const char *path)
 	return good;
 }
 
-int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options, struct ddekit_device **opened)
+int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options,
+		    struct ddekit_device **opened)
 {
-	void *memory = mmap(BASE, options->arena, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	void *memory = mmap(BASE, options->arena, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 
 	(void)uri;
 	if (memory == MAP_FAILED)
@@ -206,10 +209,12 @@ uint32_t ddekit_cfg_read(const struct ddekit_device *of, uint32_t offset, uint32
  */
 static bool is_kept(uint32_t offset)
 {
-	return offset == 0x04 || offset == 0x05 || offset == 0x0c || offset == 0x0d || offset == 0x3c;
+	return offset == 0x04 || offset == 0x05 || offset == 0x0c || offset == 0x0d ||
+	       offset == 0x3c;
 }
 
-int ddekit_cfg_write(const struct ddekit_device *of, uint32_t offset, uint32_t width, uint32_t value)
+int ddekit_cfg_write(const struct ddekit_device *of, uint32_t offset, uint32_t width,
+		     uint32_t value)
 {
 	(void)of;
 	for (uint32_t i = 0; i < width; i++)
@@ -230,7 +235,8 @@ int ddekit_dev_reset(const struct ddekit_device *of)
 	return 0;
 }
 
-int ddekit_bar_info(const struct ddekit_device *of, unsigned int index, struct ddekit_bar_info *info)
+int ddekit_bar_info(const struct ddekit_device *of, unsigned int index,
+		    struct ddekit_bar_info *info)
 {
 	if (index >= BARS || !of->bars[index].present)
 		return -ENOENT;
@@ -318,7 +324,8 @@ unsigned int ddekit_irq_count(const struct ddekit_device *of, enum ddekit_irq_ki
 	return of->irqs[kind];
 }
 
-int ddekit_irq_enable(struct ddekit_device *of, enum ddekit_irq_kind kind, unsigned int count, void (*function)(unsigned int vector))
+int ddekit_irq_enable(struct ddekit_device *of, enum ddekit_irq_kind kind, unsigned int count,
+		      void (*function)(unsigned int vector))
 {
 	if (count > of->irqs[kind])
 		return -EINVAL;
@@ -374,14 +381,16 @@ void ddekit_dma_sync(const struct ddekit_device *of)
 void ddekit_check_device_writes(const void *memory, size_t len)
 {
 	if (mapped_count < MAPPED && len > 0)
-		mapped[mapped_count++] = (struct mapped){ .at = (void *)(uintptr_t)memory, .len = len };
+		mapped[mapped_count++] = (struct mapped){ .at = (void *)(uintptr_t)memory,
+							  .len = len };
 }
 
 void ddekit_check_device_done(const void *memory)
 {
 	for (unsigned int i = mapped_count; i-- > 0;)
 		if (mapped[i].at == memory) {
-			memmove(&mapped[i], &mapped[i + 1], (--mapped_count - i) * sizeof(mapped[0]));
+			memmove(&mapped[i], &mapped[i + 1],
+				(--mapped_count - i) * sizeof(mapped[0]));
 			return;
 		}
 }
@@ -406,7 +415,8 @@ static void write_memory(unsigned int count)
 
 static void send_frame(unsigned int kind)
 {
-	const struct ddekit_frame frame = { .len = 14 + (uint32_t)fuzz_bytes(FUZZ_BACK, 2) % (FRAME - 14 + 1) };
+	const struct ddekit_frame frame =
+		{ .len = 14 + (uint32_t)fuzz_bytes(FUZZ_BACK, 2) % (FRAME - 14 + 1) };
 	void *room;
 
 	if (!served || card.begin(&frame, &room) != DDEKIT_HERE)
@@ -450,7 +460,8 @@ void fuzz_event(void)
 	ddekit_irq_deliver();
 }
 
-int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const char *access, struct ddekit_card **made)
+int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		      const char *access, struct ddekit_card **made)
 {
 	static char nobodys;
 
@@ -461,8 +472,8 @@ int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_c
 	return 0;
 }
 
-int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const struct ddekit_device *device,
-		     struct ddekit_card **made)
+int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		     const struct ddekit_device *device, struct ddekit_card **made)
 {
 	(void)device;
 	return ddekit_card_serve(info, ops, NULL, made);

@@ -21,11 +21,13 @@ static struct ddekit_disk {
 	bool waits[REQUESTS], taken[REQUESTS];
 } disk;
 
-int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info, void *memory, size_t len,
-		      void (*ready)(void), const char *access, struct ddekit_disk **made)
+int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info,
+		      void *memory, size_t len, void (*ready)(void), const char *access,
+		      struct ddekit_disk **made)
 {
 	(void)device, (void)len, (void)access;
-	disk = (struct ddekit_disk){ .info = *info, .memory = memory, .ready = ready, .served = true };
+	disk = (struct ddekit_disk){ .info = *info, .memory = memory, .ready = ready,
+				     .served = true };
 	*made = &disk;
 	return 0;
 }
@@ -59,9 +61,11 @@ void fuzz_disk_request(unsigned int kind)
 	const uint32_t wanted = 1 + (uint32_t)fuzz_bytes(FUZZ_BACK, 1);
 	unsigned int place = 0;
 
-	while (place < REQUESTS && place < disk.info.depth && (disk.waits[place] || disk.taken[place]))
+	while (place < REQUESTS && place < disk.info.depth &&
+	       (disk.waits[place] || disk.taken[place]))
 		place++;
-	if (disk.stopped || place == REQUESTS || place == disk.info.depth || (most == 0 && operation != DDEKIT_DISK_FLUSH))
+	if (disk.stopped || place == REQUESTS || place == disk.info.depth ||
+	    (most == 0 && operation != DDEKIT_DISK_FLUSH))
 		return;
 	disk.requests[place] = (struct ddekit_disk_request){ .tag = place, .operation = operation };
 	if (operation != DDEKIT_DISK_FLUSH) {
@@ -70,7 +74,8 @@ void fuzz_disk_request(unsigned int kind)
 
 		disk.requests[place].lba = lba;
 		disk.requests[place].blocks = blocks < left ? blocks : (uint32_t)left;
-		disk.requests[place].fua = operation == DDEKIT_DISK_WRITE && disk.info.fua && (kind & 0x10);
+		disk.requests[place].fua = operation == DDEKIT_DISK_WRITE && disk.info.fua &&
+					   (kind & 0x10);
 	}
 	if (operation == DDEKIT_DISK_READ || operation == DDEKIT_DISK_WRITE)
 		disk.requests[place].data = disk.memory + (size_t)place * disk.info.max_transfer;

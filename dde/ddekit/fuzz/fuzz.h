@@ -47,13 +47,22 @@ void fuzz_event(void);
 /** fuzz_disk_served() - whether the driver has made a disk, and not closed it */
 bool fuzz_disk_served(void);
 
-/** fuzz_disk_request() - a user asks the disk for something: the operation is @kind's, the blocks are the input's */
+/**
+ * fuzz_disk_request() - a user asks the disk for something: the operation is @kind's, the blocks
+ * are the input's
+ */
 void fuzz_disk_request(unsigned int kind);
 
-/** fuzz_load() - take a recording that ddekit_dev_open() has written: false, and errno, if there is none */
+/**
+ * fuzz_load() - take a recording that ddekit_dev_open() has written: false, and errno, if there is
+ * none
+ */
 bool fuzz_load(const char *path);
 
-/** fuzz_on_limit() - have @stop called, once, when the input has ended and @ns of the process's time have passed after it */
+/**
+ * fuzz_on_limit() - have @stop called, once, when the input has ended and @ns of the process's time
+ * have passed after it
+ */
 void fuzz_on_limit(uint64_t ns, void (*stop)(void));
 
 /** fuzz_pass() - let time pass until @until */

@@ -90,7 +90,8 @@ static void serve(void)
 			close(STATUS);
 			return;
 		}
-		if (child < 0 || write(STATUS, &child, sizeof(child)) != (ssize_t)sizeof(child) || waitpid(child, &status, 0) < 0 ||
+		if (child < 0 || write(STATUS, &child, sizeof(child)) != (ssize_t)sizeof(child) ||
+		    waitpid(child, &status, 0) < 0 ||
 		    write(STATUS, &status, sizeof(status)) != (ssize_t)sizeof(status))
 			break;
 	}

@@ -63,7 +63,8 @@ static void call_close(void *arg)
 static int next_frame(const struct ddekit_card *card, struct ring3_card_frame *next)
 {
 	*next = (struct ring3_card_frame){ 0 };
-	return journal_answer(journal_is_replayed() ? 0 : ring3_card_next(card->card, next), next, sizeof(*next));
+	return journal_answer(journal_is_replayed() ? 0 : ring3_card_next(card->card, next), next,
+			      sizeof(*next));
 }
 
 /* Its bytes: false if they are gone. */
@@ -99,10 +100,13 @@ static int next_filter(struct ddekit_card *card, struct ring3_card_filter *filte
 	int result;
 
 	*filter = (struct ring3_card_filter){ 0 };
-	result = journal_answer(journal_is_replayed() ? 0 : ring3_card_filter(card->card, filter), filter, sizeof(*filter));
+	result = journal_answer(journal_is_replayed() ? 0 : ring3_card_filter(card->card, filter),
+				filter, sizeof(*filter));
 	if (result == 1) {
-		filter->unicast = take_addresses(filter->unicast, filter->unicast_count, &card->addresses[0]);
-		filter->groups = take_addresses(filter->groups, filter->group_count, &card->addresses[1]);
+		filter->unicast = take_addresses(filter->unicast, filter->unicast_count,
+						 &card->addresses[0]);
+		filter->groups = take_addresses(filter->groups, filter->group_count,
+						&card->addresses[1]);
 	}
 	return result;
 }
@@ -159,8 +163,8 @@ static void pump(struct ddekit_card *card)
 	struct ring3_card_filter filter;
 
 	if (next_filter(card, &filter) == 1)
-		card->ops.filter(filter.promiscuous, filter.all_groups, filter.unicast, filter.unicast_count, filter.groups,
-				 filter.group_count);
+		card->ops.filter(filter.promiscuous, filter.all_groups, filter.unicast,
+				 filter.unicast_count, filter.groups, filter.group_count);
 	while (pump_batch(card))
 		;
 }
@@ -206,10 +210,12 @@ static void wanted(void *arg)
 }
 
 /* Makes the card. */
-static int make(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, struct ddekit_card **card)
+static int make(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		struct ddekit_card **card)
 {
-	struct ring3_card_info said = { .model = info->model, .mtu_min = info->mtu_min, .mtu_max = info->mtu_max,
-					.checksums = info->checksums, .segmented_max = info->segmented_max };
+	struct ring3_card_info said = { .model = info->model, .mtu_min = info->mtu_min,
+					.mtu_max = info->mtu_max, .checksums = info->checksums,
+					.segmented_max = info->segmented_max };
 	struct ddekit_card *made = calloc(1, sizeof(*made));
 	int result;
 
@@ -240,8 +246,8 @@ static int give(struct ddekit_card *made, int result, struct ddekit_card **card)
 	return result;
 }
 
-int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const char *access,
-		      struct ddekit_card **card)
+int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		      const char *access, struct ddekit_card **card)
 {
 	struct call call = { .access = access };
 	const int result = make(info, ops, &call.card);
@@ -253,8 +259,8 @@ int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_c
 	return give(call.card, call.result, card);
 }
 
-int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const struct ddekit_device *device,
-		     struct ddekit_card **card)
+int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		     const struct ddekit_device *device, struct ddekit_card **card)
 {
 	struct ddekit_card *made;
 	const int result = make(info, ops, &made);
@@ -295,7 +301,8 @@ void ddekit_card_missed(struct ddekit_card *card, uint64_t frames)
 bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked)
 {
 	card->due = card->served;
-	return journal_answer(journal_is_replayed() ? 0 : ring3_card_receive(card->card, frame, len, checked), NULL, 0) == 0;
+	return journal_answer(journal_is_replayed() ? 0 :
+			      ring3_card_receive(card->card, frame, len, checked), NULL, 0) == 0;
 }
 
 void ddekit_card_flush(struct ddekit_card *card)

@@ -28,7 +28,8 @@ static unsigned int next;
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
-	return "detect_leaks=0:exitcode=99:handle_segv=1:allow_user_segv_handler=0:detect_stack_use_after_return=0";
+	return "detect_leaks=0:exitcode=99:handle_segv=1:allow_user_segv_handler=0:"
+	       "detect_stack_use_after_return=0";
 }
 
 void ddekit_check_open(const void *memory, size_t len, bool filled)
@@ -60,7 +61,8 @@ __attribute__((no_sanitize_address)) static void trace(void *by[DEPTH], const ui
 
 		/* The call, and not what comes after it. */
 		by[depth++] = (void *)(frame[1] - 1);
-		if (up <= frame || (uintptr_t)up - (uintptr_t)frame > 1u << 16 || ((uintptr_t)up & 7) != 0)
+		if (up <= frame || (uintptr_t)up - (uintptr_t)frame > 1u << 16 ||
+		    ((uintptr_t)up & 7) != 0)
 			break;
 		frame = up;
 	}
@@ -117,8 +119,8 @@ void ddekit_check_device_done(const void *memory)
 
 static void print_freed(const struct freed *one, uintptr_t address)
 {
-	dprintf(STDERR_FILENO, "%#lx is byte %zu of %zu that were freed by\n", (unsigned long)address, (size_t)(address - one->object),
-		one->len);
+	dprintf(STDERR_FILENO, "%#lx is byte %zu of %zu that were freed by\n",
+		(unsigned long)address, (size_t)(address - one->object), one->len);
 	print(one->by, 0);
 }
 

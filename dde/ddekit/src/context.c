@@ -92,7 +92,8 @@ struct ddekit_ctx *ddekit_ctx_create(size_t stack, void (*entry)(void *arg), voi
 		return NULL;
 	/* Room for the multiple of its size, and for the guard before it. */
 	ctx->mapped = 2 * stack + GUARD;
-	ctx->mapping = mmap(next_place(ctx->mapped), ctx->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ctx->mapping = mmap(next_place(ctx->mapped), ctx->mapped, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (ctx->mapping == MAP_FAILED) {
 		free(ctx);
 		return NULL;

@@ -22,7 +22,8 @@ static int take_memory(struct ddekit_device *device, size_t len)
 	return 0;
 }
 
-int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options, struct ddekit_device **device)
+int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options,
+		    struct ddekit_device **device)
 {
 	/* The rings of a backend may lie in the arena, too, and its begin may be no multiple. */
 	const struct ring3_options wanted = {
@@ -82,7 +83,8 @@ uint32_t ddekit_cfg_read(const struct ddekit_device *device, uint32_t offset, ui
 	return ring3_config_read(device->device, offset, width);
 }
 
-int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32_t width, uint32_t value)
+int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32_t width,
+		     uint32_t value)
 {
 	return ring3_config_write(device->device, offset, width, value);
 }
@@ -121,10 +123,12 @@ int ddekit_dev_reset(const struct ddekit_device *device)
 	return ring3_reset(device->device);
 }
 
-int ddekit_bar_info(const struct ddekit_device *device, unsigned int index, struct ddekit_bar_info *info)
+int ddekit_bar_info(const struct ddekit_device *device, unsigned int index,
+		    struct ddekit_bar_info *info)
 {
 	struct ring3_bar_info found;
-	const int result = index < BARS ? ring3_bar_describe(device->device, (uint8_t)index, &found) : -ENOENT;
+	const int result = index < BARS ? ring3_bar_describe(device->device, (uint8_t)index,
+							     &found) : -ENOENT;
 
 	if (result == 0)
 		*info = (struct ddekit_bar_info){ .len = found.len, .ports = found.ports };

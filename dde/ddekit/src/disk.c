@@ -10,8 +10,9 @@
 #include "journal.h"
 
 /* The numbers of both interfaces. */
-_Static_assert(DDEKIT_DISK_READ == RING3_READ && DDEKIT_DISK_WRITE == RING3_WRITE && DDEKIT_DISK_FLUSH == RING3_FLUSH &&
-	       DDEKIT_DISK_WRITE_ZEROES == RING3_WRITE_ZEROES && DDEKIT_DISK_DISCARD == RING3_DISCARD, "operations differ");
+_Static_assert(DDEKIT_DISK_READ == RING3_READ && DDEKIT_DISK_WRITE == RING3_WRITE &&
+	       DDEKIT_DISK_FLUSH == RING3_FLUSH && DDEKIT_DISK_WRITE_ZEROES == RING3_WRITE_ZEROES &&
+	       DDEKIT_DISK_DISCARD == RING3_DISCARD, "operations differ");
 
 struct ddekit_disk {
 	struct ring3_disk *disk;
@@ -44,7 +45,8 @@ static void serve(void *arg)
 	struct ring3_disk *disk = call->disk->disk;
 
 	if (!journal_is_replayed())
-		call->result = call->access ? ring3_disk_serve(disk, call->access) : ring3_disk_lend(disk, call->device);
+		call->result = call->access ? ring3_disk_serve(disk, call->access) :
+			       ring3_disk_lend(disk, call->device);
 	call->result = journal_answer(call->result, NULL, 0);
 }
 
@@ -61,8 +63,9 @@ static void end(void *arg)
 	ring3_disk_close(arg);
 }
 
-int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info, void *memory, size_t len,
-		      void (*function)(void), const char *access, struct ddekit_disk **disk)
+int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info,
+		      void *memory, size_t len, void (*function)(void), const char *access,
+		      struct ddekit_disk **disk)
 {
 	const struct ring3_disk_info said = {
 		.model = info->model,
@@ -125,7 +128,8 @@ static int take(const struct ddekit_disk *disk, struct ring3_disk_request *taken
 {
 	int result = journal_is_replayed() ? 0 : ring3_disk_take(disk->disk, taken);
 	uint64_t bytes;
-	uint64_t place = result == 1 && taken->data ? (uint64_t)((unsigned char *)taken->data - disk->memory) : UINT64_MAX;
+	uint64_t place = result == 1 && taken->data ?
+			 (uint64_t)((unsigned char *)taken->data - disk->memory) : UINT64_MAX;
 
 	result = journal_answer(result, taken, sizeof(*taken));
 	if (!journal_is_on() || result != 1)

@@ -34,7 +34,8 @@ static struct ddekit_timer *timers;
 static struct ddekit_watch *alive, *dead;
 static uint32_t last_number;
 
-static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(void *arg), void *arg)
+static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(void *arg),
+				      void *arg)
 {
 	struct ddekit_watch *watch;
 	struct epoll_event event = { .events = events };
@@ -53,7 +54,8 @@ static struct ddekit_watch *watch_for(int fd, uint32_t events, void (*function)(
 	 * Who is not there has nothing to say, but a number; and who is outside of a recording has
 	 * nothing to say to it.
 	 */
-	if (!(journal_is_on() && (fd < 0 || journal_is_replayed())) && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+	if (!(journal_is_on() && (fd < 0 || journal_is_replayed())) &&
+	    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
 		free(watch);
 		return NULL;
 	}
@@ -128,7 +130,8 @@ static int expire(void)
 	const uint64_t now = timers ? ddekit_now() : 0;
 	int due = 0, called = 0;
 
-	for (const struct ddekit_timer *timer = timers; timer && timer->at <= now; timer = timer->next)
+	for (const struct ddekit_timer *timer = timers; timer && timer->at <= now;
+	     timer = timer->next)
 		due++;
 	while (called < due && timers && timers->at <= now) {
 		struct ddekit_timer *timer = timers;
@@ -285,14 +288,16 @@ int ddekit_ev_poll(uint64_t until)
 		return poll_by_journal(until);
 	for (;;) {
 		int called = expire();
-		const uint64_t wake = called > 0 ? 0 : timers && timers->at < until ? timers->at : until;
+		const uint64_t wake = called > 0 ? 0 : timers && timers->at < until ? timers->at :
+				      until;
 		const int count = wait_for(wake, events);
 
 		if (count < 0 && count != -EINTR)
 			return count;
 		called += serve(events, count) + expire();
 		/* A signal ends it, too. */
-		if (called > 0 || count < 0 || until == 0 || (until != UINT64_MAX && ddekit_now() >= until))
+		if (called > 0 || count < 0 || until == 0 ||
+		    (until != UINT64_MAX && ddekit_now() >= until))
 			return called;
 	}
 }

@@ -17,7 +17,8 @@
 #define SKIPPED 16
 
 /* The numbers of both interfaces. */
-_Static_assert(DDEKIT_INTX == RING3_INTX && DDEKIT_MSI == RING3_MSI && DDEKIT_MSIX == RING3_MSIX, "kinds of interrupts differ");
+_Static_assert(DDEKIT_INTX == RING3_INTX && DDEKIT_MSI == RING3_MSI && DDEKIT_MSIX == RING3_MSIX,
+	       "kinds of interrupts differ");
 
 unsigned int ddekit_irq_count(const struct ddekit_device *device, enum ddekit_irq_kind kind)
 {
@@ -93,13 +94,16 @@ int ddekit_irq_enable(struct ddekit_device *device, enum ddekit_irq_kind kind, u
 	device->vector_count = count;
 	device->raised = function;
 	for (unsigned int i = 0; i < count; i++) {
-		vectors[i] = (struct ddekit_vector){ .irq = irqs[i], .number = i, .device = device, .edges = kind != DDEKIT_INTX };
+		vectors[i] = (struct ddekit_vector){ .irq = irqs[i], .number = i, .device = device,
+						     .edges = kind != DDEKIT_INTX };
 		vectors[i].rearm = (struct ddekit_timer){ .function = rearm, .arg = &vectors[i] };
 		if (journal_is_on())
 			continue;
 		/* The pin is masked until it was taken. */
-		vectors[i].watch = vectors[i].edges ? ddekit_ev_watch_edges(ring3_irq_fd(irqs[i]), raised, &vectors[i]) :
-						      ddekit_ev_watch(ring3_irq_fd(irqs[i]), raised, &vectors[i]);
+		vectors[i].watch = vectors[i].edges ? ddekit_ev_watch_edges(ring3_irq_fd(irqs[i]),
+									    raised, &vectors[i]) :
+						      ddekit_ev_watch(ring3_irq_fd(irqs[i]), raised,
+								      &vectors[i]);
 		if (!vectors[i].watch)
 			result = -errno;
 	}

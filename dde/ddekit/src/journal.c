@@ -36,13 +36,15 @@ static void end(int result)
 	const bool is_over = journal_is_replayed() && result == -ENODEV;
 	const char *verdict = is_over ? ring3_journal_verdict() : ring3_error();
 
-	fprintf(stderr, "%s: %s\n", ddekit_dev_name(recorded), verdict ? verdict : "the recording ends here: whoever made it was killed");
+	fprintf(stderr, "%s: %s\n", ddekit_dev_name(recorded),
+		verdict ? verdict : "the recording ends here: whoever made it was killed");
 	exit(verdict ? 1 : 0);
 }
 
 void journal_refuse(const char *what)
 {
-	fprintf(stderr, "%s: the recording is none of this driver's: %s\n", ddekit_dev_name(recorded), what);
+	fprintf(stderr, "%s: the recording is none of this driver's: %s\n",
+		ddekit_dev_name(recorded), what);
 	exit(1);
 }
 
@@ -53,7 +55,8 @@ uint64_t journal_now(void)
 
 void journal_delay(uint64_t ns)
 {
-	const struct timespec span = { .tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND) };
+	const struct timespec span = { .tv_sec = (time_t)(ns / SECOND),
+				       .tv_nsec = (long)(ns % SECOND) };
 
 	now += ns;
 	if (!journal_is_replayed())
@@ -76,7 +79,8 @@ int journal_wait(int fd, uint64_t until, struct ddekit_device **device, uint16_t
 int journal_answer(int result, void *out, size_t len)
 {
 	unsigned char answer[sizeof(result) + 512];
-	unsigned char *all = sizeof(result) + len <= sizeof(answer) ? answer : malloc(sizeof(result) + len);
+	unsigned char *all = sizeof(result) + len <= sizeof(answer) ? answer :
+			     malloc(sizeof(result) + len);
 	int failed = 0;
 
 	if (!journal_is_on())

@@ -28,7 +28,8 @@ void ddekit_log(enum ddekit_level level, const char *text, size_t len)
 	while (len > 0 && text[len - 1] == '\n')
 		len--;
 	/* One call, and no buffer on the stack, which may be small. */
-	const struct iovec line[] = { { (void *)(uintptr_t)text, len }, { (void *)(uintptr_t)"\n", 1 } };
+	const struct iovec line[] = { { (void *)(uintptr_t)text, len },
+				      { (void *)(uintptr_t)"\n", 1 } };
 
 	if (writev(STDERR_FILENO, line, 2) < 0)
 		return;
@@ -40,7 +41,8 @@ static void log_format(enum ddekit_level level, const char *format, va_list args
 	int len = vsnprintf(line, sizeof(line), format, args);
 
 	if (len >= 0)
-		ddekit_log(level, line, (size_t)len < sizeof(line) ? (size_t)len : sizeof(line) - 1);
+		ddekit_log(level, line,
+			   (size_t)len < sizeof(line) ? (size_t)len : sizeof(line) - 1);
 }
 
 void ddekit_logf(enum ddekit_level level, const char *format, ...)

@@ -28,7 +28,8 @@ int record_begin(struct ddekit_device *device)
 		struct ddekit_bar_info info;
 
 		if (ddekit_bar_info(device, i, &info) == 0)
-			fprintf(file, "b %u %llx %u\n", i, (unsigned long long)info.len, info.ports);
+			fprintf(file, "b %u %llx %u\n", i, (unsigned long long)info.len,
+				info.ports);
 	}
 	for (unsigned int kind = DDEKIT_INTX; kind <= DDEKIT_MSIX; kind++)
 		fprintf(file, "i %u %u\n", kind, ddekit_irq_count(device, kind));
@@ -44,7 +45,8 @@ void record_read(const struct ring3_bar *bar, uint64_t offset, uint32_t width, u
 {
 	for (unsigned int i = 0; i < BARS; i++)
 		if (recorded->bars[i] == bar)
-			fprintf(file, "r %u %llx %u %llx\n", i, (unsigned long long)offset, width, (unsigned long long)value);
+			fprintf(file, "r %u %llx %u %llx\n", i, (unsigned long long)offset, width,
+				(unsigned long long)value);
 }
 
 void record_end(void)

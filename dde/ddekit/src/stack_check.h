@@ -60,7 +60,9 @@ static inline void stack_check_forget(struct stack_check *stack)
 
 static inline void stack_check_register(struct stack_check *stack)
 {
-	stack->number = (unsigned int)VALGRIND_STACK_REGISTER(stack->bottom, (const char *)stack->bottom + stack->len - 1);
+	stack->number =
+		(unsigned int)VALGRIND_STACK_REGISTER(stack->bottom,
+						      (const char *)stack->bottom + stack->len - 1);
 }
 
 static inline void stack_check_unregister(struct stack_check *stack)

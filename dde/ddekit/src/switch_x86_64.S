@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The switch between stacks, for the System V ABI on x86-64: what a function must preserve (rbx, rbp, r12 to r15, and the
- * control bits of mxcsr and the x87) is pushed, everything else is the caller's to save.
+ * The switch between stacks, for the System V ABI on x86-64: what a function must preserve (rbx,
+ * rbp, r12 to r15, and the control bits of mxcsr and the x87) is pushed, everything else is the
+ * caller's to save.
  */
 	.text
 
@@ -35,7 +36,9 @@ ddekit_stack_switch:
 	.cfi_endproc
 	.size ddekit_stack_switch, . - ddekit_stack_switch
 
-/* Where a new context begins: its entry is in r12, what it is given in r13. A backtrace ends here. */
+/*
+ * Where a new context begins: its entry is in r12, what it is given in r13. A backtrace ends here.
+ */
 	.globl ddekit_stack_start
 	.hidden ddekit_stack_start
 	.type ddekit_stack_start, @function

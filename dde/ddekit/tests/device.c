@@ -33,7 +33,8 @@ static void an_address_and_what_the_device_is_told_are_one_addition_apart(void)
 
 	open_edu();
 	arena = ddekit_dma_arena(device);
-	CHECK(arena->len == 4 * MIB && arena->iova % (2 * MIB) == 0 && arena->iova + arena->len <= 1u << 28);
+	CHECK(arena->len == 4 * MIB && arena->iova % (2 * MIB) == 0 &&
+	      arena->iova + arena->len <= 1u << 28);
 	CHECK(ddekit_dma_iova(arena, arena->base + 5) == arena->iova + 5);
 	CHECK(ddekit_dma_address(arena, arena->iova + 5) == arena->base + 5);
 	CHECK(ddekit_dma_iova(arena, arena->base + arena->len) == UINT64_MAX);

@@ -17,7 +17,8 @@ struct test {
 #define CHECK(condition)                                                                       \
 	do {                                                                                   \
 		if (!(condition)) {                                                            \
-			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition); \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, \
+				#condition); \
 			exit(1);                                                               \
 		}                                                                              \
 	} while (0)

@@ -20,12 +20,14 @@ int register_chrdev_region(dev_t number, unsigned int count, const char *name)
 	return 0;
 }
 
-int __register_chrdev(unsigned int major, unsigned int first, unsigned int count, const char *name, const struct file_operations *operations)
+int __register_chrdev(unsigned int major, unsigned int first, unsigned int count, const char *name,
+		      const struct file_operations *operations)
 {
 	return 0;
 }
 
-void __unregister_chrdev(unsigned int major, unsigned int first, unsigned int count, const char *name)
+void __unregister_chrdev(unsigned int major, unsigned int first, unsigned int count,
+			 const char *name)
 {
 }
 

@@ -24,13 +24,15 @@ nodemask_t node_states[NR_NODE_STATES] __read_mostly = {
 	[N_MEMORY] = { { [0] = 1UL } },
 };
 
-int __cpuhp_setup_state(enum cpuhp_state state, const char *name, bool invoke, int (*startup)(unsigned int cpu),
-			int (*teardown)(unsigned int cpu), bool multi)
+int __cpuhp_setup_state(enum cpuhp_state state, const char *name, bool invoke,
+			int (*startup)(unsigned int cpu), int (*teardown)(unsigned int cpu),
+			bool multi)
 {
 	return invoke && startup ? startup(0) : 0;
 }
 
-int __cpuhp_setup_state_cpuslocked(enum cpuhp_state state, const char *name, bool invoke, int (*startup)(unsigned int cpu),
+int __cpuhp_setup_state_cpuslocked(enum cpuhp_state state, const char *name, bool invoke,
+				   int (*startup)(unsigned int cpu),
 				   int (*teardown)(unsigned int cpu), bool multi)
 {
 	return __cpuhp_setup_state(state, name, invoke, startup, teardown, multi);

@@ -40,7 +40,8 @@ static bool in_arena(phys_addr_t address, size_t size)
 
 	if (address < len && size <= len - address)
 		return true;
-	pr_err_once("dde: the driver maps %zu bytes at %pa, which the device does not reach: they lie outside of its memory\n", size, &address);
+	pr_err_once("dde: the driver maps %zu bytes at %pa, which the device does not reach: they "
+		    "lie outside of its memory\n", size, &address);
 	return false;
 }
 
@@ -71,7 +72,8 @@ static struct page *copy_of(dma_addr_t address)
 /* What is copied lies as far in the copy as the original does in its page. */
 static void *original_of(struct page *copy, dma_addr_t address)
 {
-	return (void *)copy->private + (address - dma_of(page_to_phys(copy)) - offset_in_page(copy->private));
+	return (void *)copy->private +
+	       (address - dma_of(page_to_phys(copy)) - offset_in_page(copy->private));
 }
 
 static void *bytes_at(dma_addr_t address)
@@ -79,12 +81,14 @@ static void *bytes_at(dma_addr_t address)
 	return __va(address - ddekit_dma_arena(dde_device)->iova);
 }
 
-static dma_addr_t map_copy(phys_addr_t address, size_t size, enum dma_data_direction dir, bool synced)
+static dma_addr_t map_copy(phys_addr_t address, size_t size, enum dma_data_direction dir,
+			   bool synced)
 {
 	unsigned int offset = offset_in_page(address);
 	unsigned int order = get_order(offset + size);
 	/* What was there before is nothing that can be repeated. */
-	struct page *copy = alloc_pages(GFP_ATOMIC | __GFP_COMP | (dde_options.journaled ? __GFP_ZERO : 0), order);
+	struct page *copy = alloc_pages(GFP_ATOMIC | __GFP_COMP |
+					(dde_options.journaled ? __GFP_ZERO : 0), order);
 
 	if (!copy)
 		return DMA_MAPPING_ERROR;
@@ -105,7 +109,8 @@ static void unmap_copy(dma_addr_t address, size_t size, enum dma_data_direction 
 	__free_pages(copy, compound_order(copy));
 }
 
-static dma_addr_t map(phys_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+static dma_addr_t map(phys_addr_t address, size_t size, enum dma_data_direction dir,
+		      unsigned long attrs)
 {
 	if (!in_arena(address, size))
 		return DMA_MAPPING_ERROR;
@@ -124,24 +129,27 @@ static void unmap(dma_addr_t address, size_t size, enum dma_data_direction dir, 
 		ddekit_check_device_done(bytes_at(address));
 }
 
-dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offset, size_t size, enum dma_data_direction dir,
-			      unsigned long attrs)
+dma_addr_t dma_map_page_attrs(struct device *dev, struct page *page, size_t offset, size_t size,
+			      enum dma_data_direction dir, unsigned long attrs)
 {
 	return map(page_to_phys(page) + offset, size, dir, attrs);
 }
 
-void dma_unmap_page_attrs(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+void dma_unmap_page_attrs(struct device *dev, dma_addr_t address, size_t size,
+			  enum dma_data_direction dir, unsigned long attrs)
 {
 	unmap(address, size, dir, attrs);
 }
 
 #if DDE_LINUX_7
-dma_addr_t dma_map_phys(struct device *dev, phys_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+dma_addr_t dma_map_phys(struct device *dev, phys_addr_t address, size_t size,
+			enum dma_data_direction dir, unsigned long attrs)
 {
 	return map(address, size, dir, attrs);
 }
 
-void dma_unmap_phys(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir, unsigned long attrs)
+void dma_unmap_phys(struct device *dev, dma_addr_t address, size_t size,
+		    enum dma_data_direction dir, unsigned long attrs)
 {
 	unmap(address, size, dir, attrs);
 }
@@ -153,8 +161,8 @@ bool dma_need_unmap(struct device *dev)
 }
 #endif
 
-unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir,
-			      unsigned long attrs)
+unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int count,
+			      enum dma_data_direction dir, unsigned long attrs)
 {
 	struct scatterlist *piece;
 	int i;
@@ -170,8 +178,8 @@ unsigned int dma_map_sg_attrs(struct device *dev, struct scatterlist *list, int 
 	return count;
 }
 
-void dma_unmap_sg_attrs(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir,
-			unsigned long attrs)
+void dma_unmap_sg_attrs(struct device *dev, struct scatterlist *list, int count,
+			enum dma_data_direction dir, unsigned long attrs)
 {
 	struct scatterlist *piece;
 	int i;
@@ -180,7 +188,8 @@ void dma_unmap_sg_attrs(struct device *dev, struct scatterlist *list, int count,
 		unmap(piece->dma_address, piece->length, dir, attrs);
 }
 
-void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t gfp, unsigned long attrs)
+void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t gfp,
+		      unsigned long attrs)
 {
 	void *memory = alloc_pages_exact(size, gfp | __GFP_ZERO);
 
@@ -192,7 +201,8 @@ void *dma_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t
 	return memory;
 }
 
-void dma_free_attrs(struct device *dev, size_t size, void *memory, dma_addr_t handle, unsigned long attrs)
+void dma_free_attrs(struct device *dev, size_t size, void *memory, dma_addr_t handle,
+		    unsigned long attrs)
 {
 	ddekit_check_device_done(memory);
 	ddekit_dma_unshare(dde_device, memory);
@@ -202,7 +212,8 @@ void dma_free_attrs(struct device *dev, size_t size, void *memory, dma_addr_t ha
 int dma_set_mask(struct device *dev, u64 mask)
 {
 	if (!reaches(mask)) {
-		pr_err("dde: the device reaches addresses up to %#llx, and its memory lies beyond: open it with below=\n", mask);
+		pr_err("dde: the device reaches addresses up to %#llx, and its memory lies beyond: "
+		       "open it with below=\n", mask);
 		return -EIO;
 	}
 	if (dev->dma_mask)
@@ -249,19 +260,22 @@ unsigned long dma_get_merge_boundary(struct device *dev)
 	return 0;
 }
 
-void __dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir)
+void __dma_sync_single_for_cpu(struct device *dev, dma_addr_t address, size_t size,
+			       enum dma_data_direction dir)
 {
 	if (dde_options.dma_copies && from_device(dir))
 		memcpy(original_of(copy_of(address), address), bytes_at(address), size);
 }
 
-void __dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t size, enum dma_data_direction dir)
+void __dma_sync_single_for_device(struct device *dev, dma_addr_t address, size_t size,
+				  enum dma_data_direction dir)
 {
 	if (dde_options.dma_copies && to_device(dir))
 		memcpy(bytes_at(address), original_of(copy_of(address), address), size);
 }
 
-void __dma_sync_sg_for_cpu(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir)
+void __dma_sync_sg_for_cpu(struct device *dev, struct scatterlist *list, int count,
+			   enum dma_data_direction dir)
 {
 	struct scatterlist *piece;
 	int i;
@@ -270,7 +284,8 @@ void __dma_sync_sg_for_cpu(struct device *dev, struct scatterlist *list, int cou
 		__dma_sync_single_for_cpu(dev, piece->dma_address, piece->length, dir);
 }
 
-void __dma_sync_sg_for_device(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir)
+void __dma_sync_sg_for_device(struct device *dev, struct scatterlist *list, int count,
+			      enum dma_data_direction dir)
 {
 	struct scatterlist *piece;
 	int i;

@@ -25,7 +25,8 @@ static int find(resource_size_t address, bool is_ports, u64 *offset)
 	for (unsigned int i = 0; i < BARS; i++) {
 		struct dde_window window = dde_pci_window(i);
 
-		if (window.len && window.ports == is_ports && address >= window.start && address - window.start < window.len) {
+		if (window.len && window.ports == is_ports && address >= window.start &&
+		    address - window.start < window.len) {
 			*offset = address - window.start;
 			return i;
 		}
@@ -40,7 +41,8 @@ void __iomem *ioremap(phys_addr_t address, size_t size)
 	void *base;
 	int index = find(address, false, &offset);
 
-	if (index < 0 || size > roundup_pow_of_two(dde_pci_window(index).len) - offset || ddekit_bar_open(dde_device, index, &bar) < 0)
+	if (index < 0 || size > roundup_pow_of_two(dde_pci_window(index).len) - offset ||
+	    ddekit_bar_open(dde_device, index, &bar) < 0)
 		return NULL;
 	base = ddekit_bar_map(bar, &mapped);
 	if (base && offset + size <= mapped)
@@ -62,7 +64,8 @@ void __iomem *__pci_ioport_map(struct pci_dev *dev, unsigned long port, unsigned
  * The registers that an access by call is to. One that is not to the device's own is a bug of the
  * driver, or worse, and its end.
  */
-static struct ddekit_bar *reach(const volatile void __iomem *address, unsigned int width, u64 *offset, const char *verb)
+static struct ddekit_bar *reach(const volatile void __iomem *address, unsigned int width,
+				u64 *offset, const char *verb)
 {
 	unsigned long number = (unsigned long)address;
 	bool is_port = number < PORTS;
@@ -73,8 +76,9 @@ static struct ddekit_bar *reach(const volatile void __iomem *address, unsigned i
 	if (is_port)
 		index = find(number, true, offset);
 	if (index < 0 || index >= BARS || *offset + width > dde_pci_window(index).len)
-		ddekit_panic("dde: the driver %s %u bytes at %s %#lx, where its device has none", verb, width,
-			     is_port ? "port" : "register", is_port ? number : (unsigned long)*offset);
+		ddekit_panic("dde: the driver %s %u bytes at %s %#lx, where its device has none",
+			     verb, width, is_port ? "port" : "register",
+			     is_port ? number : (unsigned long)*offset);
 	return ddekit_bar_open(dde_device, index, &bar) < 0 ? NULL : bar;
 }
 

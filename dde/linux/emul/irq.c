@@ -56,7 +56,8 @@ static void acknowledge(struct irq_data *data)
 {
 }
 
-static struct irq_chip chip = { .name = "ring3", .irq_mask = mask, .irq_unmask = unmask, .irq_ack = acknowledge };
+static struct irq_chip chip = { .name = "ring3", .irq_mask = mask, .irq_unmask = unmask,
+				.irq_ack = acknowledge };
 
 static void raised(unsigned int vector)
 {
@@ -89,14 +90,16 @@ int dde_irq_use_pin(void)
 
 	if (count == 0)
 		return dde_irq_use(DDEKIT_MSI, DDE_IRQ_MESSAGES, 0);
-	return dde_irq_use(DDEKIT_INTX, count == DDE_IRQ_IDE_COUNT ? DDE_IRQ_IDE : DDE_IRQ_PIN, count);
+	return dde_irq_use(DDEKIT_INTX, count == DDE_IRQ_IDE_COUNT ? DDE_IRQ_IDE : DDE_IRQ_PIN,
+			   count);
 }
 
 void dde_irq_init(void)
 {
 #if DDE_LINUX_7
 	/* Numbers have descriptors when somebody has asked for them. */
-	irq_alloc_descs(DDE_IRQ_IDE, DDE_IRQ_IDE, DDE_IRQ_MESSAGES + DDE_MESSAGES_MAX - DDE_IRQ_IDE, 0);
+	irq_alloc_descs(DDE_IRQ_IDE, DDE_IRQ_IDE, DDE_IRQ_MESSAGES + DDE_MESSAGES_MAX - DDE_IRQ_IDE,
+			0);
 #endif
 	irq_set_chip_and_handler(DDE_IRQ_PIN, &chip, handle_level_irq);
 	for (unsigned int i = 0; i < DDE_IRQ_IDE_COUNT; i++)

@@ -132,8 +132,8 @@ struct page *__alloc_pages_noprof(gfp_t gfp, unsigned int order, int nid, nodema
 
 	if (!page) {
 		if (!(gfp & __GFP_NOWARN))
-			pr_warn_once("dde: the arena has no %lu KiB in one piece: give the process a larger --arena\n",
-				     PAGE_SIZE << order >> 10);
+			pr_warn_once("dde: the arena has no %lu KiB in one piece: give the process "
+				     "a larger --arena\n", PAGE_SIZE << order >> 10);
 		return NULL;
 	}
 	for (unsigned long i = 0; i < 1ul << order; i++) {
@@ -199,12 +199,13 @@ struct folio *__folio_alloc_noprof(gfp_t gfp, unsigned int order, int nid, nodem
 }
 
 #if DDE_LINUX_7
-unsigned long alloc_pages_bulk_noprof(gfp_t gfp, int nid, nodemask_t *mask, int count, struct page **array)
+unsigned long alloc_pages_bulk_noprof(gfp_t gfp, int nid, nodemask_t *mask, int count,
+				      struct page **array)
 {
 	struct list_head *list = NULL;
 #else
-unsigned long alloc_pages_bulk_noprof(gfp_t gfp, int nid, nodemask_t *mask, int count, struct list_head *list,
-				      struct page **array)
+unsigned long alloc_pages_bulk_noprof(gfp_t gfp, int nid, nodemask_t *mask, int count,
+				      struct list_head *list, struct page **array)
 {
 #endif
 	unsigned long got = 0;
@@ -276,7 +277,8 @@ static void set_pages(struct page_frag_cache *cache, void *pages)
 #endif
 
 /* Pieces of a page, each of which holds it: networking's small buffers. */
-void *__page_frag_alloc_align(struct page_frag_cache *cache, unsigned int size, gfp_t gfp, unsigned int align_mask)
+void *__page_frag_alloc_align(struct page_frag_cache *cache, unsigned int size, gfp_t gfp,
+			      unsigned int align_mask)
 {
 	const unsigned int room = PAGE_FRAG_CACHE_MAX_SIZE;
 	void *pages = pages_of(cache);
@@ -325,5 +327,6 @@ unsigned long nr_free_buffer_pages(void)
 
 void si_meminfo(struct sysinfo *info)
 {
-	*info = (struct sysinfo){ .totalram = max_mapnr, .freeram = max_mapnr / 2, .mem_unit = PAGE_SIZE };
+	*info = (struct sysinfo){ .totalram = max_mapnr, .freeram = max_mapnr / 2,
+				  .mem_unit = PAGE_SIZE };
 }

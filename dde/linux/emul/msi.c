@@ -39,7 +39,8 @@ void pci_restore_msi_state(struct pci_dev *dev)
 
 static int available(enum ddekit_irq_kind kind)
 {
-	unsigned int count = kind == DDEKIT_MSIX && dde_options.no_msix ? 0 : ddekit_irq_count(dde_device, kind);
+	unsigned int count = kind == DDEKIT_MSIX && dde_options.no_msix ? 0 :
+			     ddekit_irq_count(dde_device, kind);
 
 	return count ? min_t(unsigned int, count, DDE_MESSAGES_MAX) : -EINVAL;
 }
@@ -119,8 +120,8 @@ void pci_disable_msi(struct pci_dev *dev)
 	dev->irq = DDE_IRQ_PIN;
 }
 
-int pci_alloc_irq_vectors_affinity(struct pci_dev *dev, unsigned int least, unsigned int most, unsigned int flags,
-				   struct irq_affinity *affinity)
+int pci_alloc_irq_vectors_affinity(struct pci_dev *dev, unsigned int least, unsigned int most,
+				   unsigned int flags, struct irq_affinity *affinity)
 {
 	int count = -ENOSPC;
 
@@ -133,7 +134,8 @@ int pci_alloc_irq_vectors_affinity(struct pci_dev *dev, unsigned int least, unsi
 	return count;
 }
 
-int pci_alloc_irq_vectors(struct pci_dev *dev, unsigned int least, unsigned int most, unsigned int flags)
+int pci_alloc_irq_vectors(struct pci_dev *dev, unsigned int least, unsigned int most,
+			  unsigned int flags)
 {
 	return pci_alloc_irq_vectors_affinity(dev, least, most, flags, NULL);
 }

@@ -10,13 +10,17 @@
 #include "dde.h"
 
 #define SLOT PCI_DEVFN(1, 0)
-#define COMMAND_OWNED (PCI_COMMAND_IO | PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_INTX_DISABLE)
+#define COMMAND_OWNED \
+	(PCI_COMMAND_IO | PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_INTX_DISABLE)
 #define BARS 6
 
 /* Where the kernel may place registers: nothing of the machine is meant by these addresses. */
-static struct resource memory = { .name = "ring3 memory", .start = 0xc0000000, .end = 0xdfffffff, .flags = IORESOURCE_MEM };
-static struct resource ports = { .name = "ring3 ports", .start = 0x100, .end = 0xffff, .flags = IORESOURCE_IO };
-static struct resource numbers = { .name = "ring3 bus", .start = 0, .end = 0, .flags = IORESOURCE_BUS };
+static struct resource memory = { .name = "ring3 memory", .start = 0xc0000000, .end = 0xdfffffff,
+				  .flags = IORESOURCE_MEM };
+static struct resource ports = { .name = "ring3 ports", .start = 0x100, .end = 0xffff,
+				 .flags = IORESOURCE_IO };
+static struct resource numbers = { .name = "ring3 bus", .start = 0, .end = 0,
+				   .flags = IORESOURCE_BUS };
 
 static struct bar {
 	u32 value;
@@ -66,7 +70,8 @@ static void learn(void)
 			bars[i] = (struct bar){ .len = info.len, .fixed = compatible[i] };
 			continue;
 		}
-		bars[i].flags = ddekit_cfg_read(dde_device, PCI_BASE_ADDRESS_0 + 4 * i, 4) & (info.ports ? 3 : 15);
+		bars[i].flags = ddekit_cfg_read(dde_device, PCI_BASE_ADDRESS_0 + 4 * i,
+						4) & (info.ports ? 3 : 15);
 		bars[i].len = info.len;
 		bars[i].mask = (u32)~(roundup_pow_of_two(info.len) - 1);
 		if (!info.ports && bars[i].flags & PCI_BASE_ADDRESS_MEM_TYPE_64 && i + 1 < BARS) {
@@ -112,7 +117,8 @@ static void write_command(u16 value)
 	if ((value ^ command) & PCI_COMMAND_MASTER)
 		ddekit_dev_bus_master(dde_device, value & PCI_COMMAND_MASTER);
 	command = value;
-	ddekit_cfg_write(dde_device, PCI_COMMAND, 2, (value & ~COMMAND_OWNED) | (real & COMMAND_OWNED));
+	ddekit_cfg_write(dde_device, PCI_COMMAND, 2,
+			 (value & ~COMMAND_OWNED) | (real & COMMAND_OWNED));
 }
 
 static int config_write(struct pci_bus *bus, unsigned int devfn, int where, int size, u32 value)
@@ -212,7 +218,8 @@ static int describe(struct device_driver *driver, void *data)
 	if (!id)
 		return 0;
 	if (pci_match_id(id, dev)) {
-		say("; the driver %s takes it, and has failed: what it said is above", driver->name);
+		say("; the driver %s takes it, and has failed: what it said is above",
+		    driver->name);
 		return 0;
 	}
 	say("; the driver %s takes", driver->name);

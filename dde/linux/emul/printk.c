@@ -27,7 +27,8 @@ static enum ddekit_level level_of(int level)
 	return level == 7 ? DDEKIT_DEBUG : DDEKIT_NOTE;
 }
 
-int vprintk_emit(int facility, int level, const struct dev_printk_info *info, const char *format, va_list args)
+int vprintk_emit(int facility, int level, const struct dev_printk_info *info, const char *format,
+		 va_list args)
 {
 	static bool continued;
 	char line[LINE];

@@ -364,7 +364,8 @@ char *__get_task_comm(char *name, size_t len, struct task_struct *task)
 }
 
 /* One processor, one class, one priority. */
-int sched_setscheduler_nocheck(struct task_struct *task, int policy, const struct sched_param *param)
+int sched_setscheduler_nocheck(struct task_struct *task, int policy,
+			       const struct sched_param *param)
 {
 	return 0;
 }

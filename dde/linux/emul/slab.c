@@ -179,7 +179,8 @@ void *__kmalloc_node_noprof(DECL_BUCKET_PARAMS(size, b), gfp_t gfp, int node)
 	return alloc_size(size, gfp);
 }
 
-void *__kmalloc_node_track_caller_noprof(DECL_BUCKET_PARAMS(size, b), gfp_t gfp, int node, unsigned long caller)
+void *__kmalloc_node_track_caller_noprof(DECL_BUCKET_PARAMS(size, b), gfp_t gfp, int node,
+					 unsigned long caller)
 {
 	return alloc_size(size, gfp);
 }
@@ -251,7 +252,8 @@ size_t kmalloc_size_roundup(size_t size)
 }
 
 #if DDE_LINUX_7
-void *krealloc_node_align_noprof(const void *object, size_t size, unsigned long align, gfp_t gfp, int node)
+void *krealloc_node_align_noprof(const void *object, size_t size, unsigned long align, gfp_t gfp,
+				 int node)
 {
 #else
 void *krealloc_noprof(const void *object, size_t size, gfp_t gfp)
@@ -276,12 +278,14 @@ void *krealloc_noprof(const void *object, size_t size, gfp_t gfp)
 
 #if DDE_LINUX_7
 /* What mm/util.c and RCU have before: memory of either kind is one here. */
-void *__kvmalloc_node_noprof(DECL_KMALLOC_PARAMS(size, b, token), unsigned long align, gfp_t gfp, int node)
+void *__kvmalloc_node_noprof(DECL_KMALLOC_PARAMS(size, b, token), unsigned long align, gfp_t gfp,
+			     int node)
 {
 	return alloc_size(size, gfp);
 }
 
-void *kvrealloc_node_align_noprof(const void *object, DECL_TOKEN_PARAMS(size, token), unsigned long align, gfp_t gfp, int node)
+void *kvrealloc_node_align_noprof(const void *object, DECL_TOKEN_PARAMS(size, token),
+				  unsigned long align, gfp_t gfp, int node)
 {
 	return krealloc_node_align_noprof(object, size, align, gfp, node);
 }
@@ -297,7 +301,8 @@ static void free_later(struct rcu_head *head)
 	struct kmem_cache *cache = dde_slab_of(head);
 	void *block = page_address(virt_to_head_page(head));
 
-	kfree(cache ? block + rounddown((unsigned long)((void *)head - block), cache->stride) : block);
+	kfree(cache ? block + rounddown((unsigned long)((void *)head - block), cache->stride) :
+	      block);
 }
 
 void kvfree_call_rcu(struct rcu_head *head, void *object)
@@ -311,8 +316,8 @@ void kvfree_call_rcu(struct rcu_head *head, void *object)
 }
 #endif
 
-struct kmem_cache *__kmem_cache_create_args(const char *name, unsigned int size, struct kmem_cache_args *args,
-					    slab_flags_t flags)
+struct kmem_cache *__kmem_cache_create_args(const char *name, unsigned int size,
+					    struct kmem_cache_args *args, slab_flags_t flags)
 {
 	struct kmem_cache *cache = kzalloc(sizeof(*cache), GFP_KERNEL);
 	unsigned int align = max_t(unsigned int, args->align, sizeof(void *));
@@ -418,7 +423,8 @@ void kmem_cache_return_sheaf(struct kmem_cache *cache, gfp_t gfp, struct slab_sh
 	kfree(sheaf);
 }
 
-int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t gfp, struct slab_sheaf **sheaf, unsigned int count)
+int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t gfp, struct slab_sheaf **sheaf,
+			    unsigned int count)
 {
 	struct slab_sheaf *full;
 
@@ -432,7 +438,8 @@ int kmem_cache_refill_sheaf(struct kmem_cache *cache, gfp_t gfp, struct slab_she
 	return 0;
 }
 
-void *kmem_cache_alloc_from_sheaf_noprof(struct kmem_cache *cache, gfp_t gfp, struct slab_sheaf *sheaf)
+void *kmem_cache_alloc_from_sheaf_noprof(struct kmem_cache *cache, gfp_t gfp,
+					 struct slab_sheaf *sheaf)
 {
 	void *object = sheaf->count ? sheaf->objects[--sheaf->count] : NULL;
 
@@ -489,13 +496,15 @@ void *__vmalloc_noprof(unsigned long size, gfp_t gfp)
 	return alloc_large(size, gfp);
 }
 
-void *__vmalloc_node_range_noprof(unsigned long size, unsigned long align, unsigned long start, unsigned long end, gfp_t gfp,
-				  pgprot_t prot, unsigned long flags, int node, const void *caller)
+void *__vmalloc_node_range_noprof(unsigned long size, unsigned long align, unsigned long start,
+				  unsigned long end, gfp_t gfp, pgprot_t prot, unsigned long flags,
+				  int node, const void *caller)
 {
 	return alloc_large(size, gfp);
 }
 
-void *__vmalloc_node_noprof(unsigned long size, unsigned long align, gfp_t gfp, int node, const void *caller)
+void *__vmalloc_node_noprof(unsigned long size, unsigned long align, gfp_t gfp, int node,
+			    const void *caller)
 {
 	return alloc_large(size, gfp);
 }

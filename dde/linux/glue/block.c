@@ -59,7 +59,8 @@ static void call(void)
 void dde_block_came(struct block_device *bdev)
 {
 	if (disk_of_ours) {
-		pr_warn("dde: %pg is not served: the process serves one disk, and has %pg\n", bdev, disk_of_ours);
+		pr_warn("dde: %pg is not served: the process serves one disk, and has %pg\n", bdev,
+			disk_of_ours);
 		return;
 	}
 	disk_of_ours = bdev;
@@ -133,7 +134,8 @@ static void begin(const struct ddekit_disk_request *request)
 	bio->bi_end_io = ended;
 	bio->bi_iter.bi_sector = request->lba << (shift - SECTOR_SHIFT);
 	if (request->data)
-		__bio_add_page(bio, virt_to_page(request->data), request->blocks << shift, offset_in_page(request->data));
+		__bio_add_page(bio, virt_to_page(request->data), request->blocks << shift,
+			       offset_in_page(request->data));
 	else
 		bio->bi_iter.bi_size = request->blocks << shift;
 	submit_bio(bio);
@@ -276,7 +278,8 @@ static void wait_for_disk(void)
 	for_each_pci_dev(pci)
 		if (!pci->dev.driver)
 			dde_net_failed(dde_pci_misfit());
-	while (!(disk_of_ours && test_bit(GD_ADDED, &disk_of_ours->bd_disk->state) && bdev_nr_sectors(disk_of_ours) > 0)) {
+	while (!(disk_of_ours && test_bit(GD_ADDED, &disk_of_ours->bd_disk->state) &&
+		 bdev_nr_sectors(disk_of_ours) > 0)) {
 		if (stopping)
 			dde_net_closed();
 		if (time_after(jiffies, end))
@@ -323,10 +326,12 @@ void dde_run(void)
 	result = ddekit_disk_serve(dde_device, &info, memory, len, call, access, &disk);
 	if (result < 0)
 		dde_net_failed(ddekit_error());
-	dde_block_served(controller ? dev_driver_string(&controller->dev) : "", info.model, info.blocks, info.block_size);
+	dde_block_served(controller ? dev_driver_string(&controller->dev) : "", info.model,
+			 info.blocks, info.block_size);
 	result = serve();
 	if (gone && !stopping)
-		dde_net_failed("the disk is gone: it was pulled out, or the driver has given it up");
+		dde_net_failed("the disk is gone: it was pulled out, or the driver has given it "
+			       "up");
 	if (result != -ESHUTDOWN)
 		dde_net_failed(ddekit_error());
 	server = NULL;

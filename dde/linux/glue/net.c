@@ -49,7 +49,8 @@ static rx_handler_result_t receive(struct sk_buff **pskb)
 	}
 	/* The card is open before it is served. */
 	if (skb && card && skb_linearize(skb) == 0) {
-		ddekit_card_receive(card, skb->data, skb->len, skb->ip_summed == CHECKSUM_UNNECESSARY);
+		ddekit_card_receive(card, skb->data, skb->len,
+				    skb->ip_summed == CHECKSUM_UNNECESSARY);
 		schedule_delayed_work(&missed_work, HZ / 10);
 	}
 	if (skb)
@@ -85,7 +86,8 @@ static enum ddekit_sending begin(const struct ddekit_frame *frame, void **room)
 	if (frame->segment) {
 		skb_shinfo(sending)->gso_size = frame->segment;
 		skb_shinfo(sending)->gso_type = frame->ipv6 ? SKB_GSO_TCPV6 : SKB_GSO_TCPV4;
-		skb_shinfo(sending)->gso_segs = DIV_ROUND_UP(frame->len - frame->headers, frame->segment);
+		skb_shinfo(sending)->gso_segs = DIV_ROUND_UP(frame->len - frame->headers,
+							     frame->segment);
 	}
 	return DDEKIT_HERE;
 }
@@ -170,8 +172,8 @@ static void end_filter(struct work_struct *work)
 	ddekit_card_filtered(card);
 }
 
-static void filter(bool promiscuous, bool all_groups, const uint8_t (*unicast)[6], size_t unicast_count,
-		   const uint8_t (*groups)[6], size_t group_count)
+static void filter(bool promiscuous, bool all_groups, const uint8_t (*unicast)[6],
+		   size_t unicast_count, const uint8_t (*groups)[6], size_t group_count)
 {
 	/* More addresses than are kept: everything of the kind. */
 	wish = (struct wish){
@@ -223,7 +225,8 @@ static void show_missed(struct work_struct *work)
 
 static int notified(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (netdev_notifier_info_to_dev(data) == device && (event == NETDEV_CHANGE || event == NETDEV_UP))
+	if (netdev_notifier_info_to_dev(data) == device &&
+	    (event == NETDEV_CHANGE || event == NETDEV_UP))
 		schedule_work(&link_work);
 	return NOTIFY_DONE;
 }
@@ -256,7 +259,9 @@ static int __init prepare(void)
 }
 core_initcall(prepare);
 
-static const struct ddekit_card_ops operations = { .begin = begin, .end = end, .flush = flush, .stop = dde_net_stop, .ended = dde_net_failed, .filter = filter };
+static const struct ddekit_card_ops operations = { .begin = begin, .end = end, .flush = flush,
+						   .stop = dde_net_stop, .ended = dde_net_failed,
+						   .filter = filter };
 
 static const struct dde_top *choose_top(void)
 {

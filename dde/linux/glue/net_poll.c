@@ -47,8 +47,9 @@ static void finish(struct napi_struct *napi)
 /* It was scheduled by an interrupt and not completed, and no softirq will call it. */
 static bool is_ours(struct napi_struct *napi)
 {
-	return test_bit(NAPI_STATE_SCHED, &napi->state) && test_bit(NAPI_STATE_IN_BUSY_POLL, &napi->state) &&
-	       list_empty(&napi->poll_list) && !test_bit(NAPI_STATE_NPSVC, &napi->state);
+	return test_bit(NAPI_STATE_SCHED, &napi->state) &&
+	       test_bit(NAPI_STATE_IN_BUSY_POLL, &napi->state) && list_empty(&napi->poll_list) &&
+	       !test_bit(NAPI_STATE_NPSVC, &napi->state);
 }
 
 static bool has_window_ended(int work)
@@ -100,7 +101,8 @@ bool dde_poll_once(struct net_device *device)
 		cpu_relax();
 	if (!polled || !has_window_ended(work))
 		return polled;
-	window = paid ? min(window * 2, dde_options.poll_ns) : max(window / 2, dde_options.poll_ns / 64);
+	window = paid ? min(window * 2,
+			    dde_options.poll_ns) : max(window / 2, dde_options.poll_ns / 64);
 	since = 0;
 	empty = 0;
 	paid = false;

@@ -56,12 +56,15 @@ static bool turn_ip(struct iphdr *ip, unsigned int len)
 static void receive(struct sk_buff *skb)
 {
 	/* A long packet may lie in several pages, of which the headers alone are looked at. */
-	bool answer = skb->len >= ETH_HLEN && pskb_may_pull(skb, min_t(unsigned int, skb->len, HEADERS));
+	bool answer = skb->len >= ETH_HLEN &&
+		      pskb_may_pull(skb, min_t(unsigned int, skb->len, HEADERS));
 	struct ethhdr *frame = (void *)skb->data;
 	u8 from[ETH_ALEN];
 
-	answer = answer && ether_addr_equal(frame->h_dest, device->dev_addr) && skb_queue_len(&out) < HELD;
-	if (answer && frame->h_proto == htons(ETH_P_IP) && skb->len >= ETH_HLEN + sizeof(struct iphdr))
+	answer = answer && ether_addr_equal(frame->h_dest, device->dev_addr) &&
+		 skb_queue_len(&out) < HELD;
+	if (answer && frame->h_proto == htons(ETH_P_IP) &&
+	    skb->len >= ETH_HLEN + sizeof(struct iphdr))
 		answer = turn_ip((void *)(frame + 1), skb->len - ETH_HLEN);
 	if (!answer) {
 		consume_skb(skb);

@@ -19,7 +19,8 @@ static void open(struct net_device *opened)
 {
 	device = opened;
 	__skb_queue_head_init(&out);
-	dde_lwip_open(device->dev_addr, device->mtu, device->features & (NETIF_F_HW_CSUM | NETIF_F_IP_CSUM), device->features & NETIF_F_TSO);
+	dde_lwip_open(device->dev_addr, device->mtu, device->features &
+		      (NETIF_F_HW_CSUM | NETIF_F_IP_CSUM), device->features & NETIF_F_TSO);
 }
 
 static void receive(struct sk_buff *skb)
@@ -101,9 +102,11 @@ bool dde_stack_send(void *packet, uint16_t start, uint16_t offset, uint16_t segm
 	if (segment) {
 		skb_shinfo(skb)->gso_size = segment;
 		skb_shinfo(skb)->gso_type = SKB_GSO_TCPV4;
-		skb_shinfo(skb)->gso_segs = DIV_ROUND_UP(skb->len - start - sizeof(struct tcphdr), segment);
+		skb_shinfo(skb)->gso_segs = DIV_ROUND_UP(skb->len - start - sizeof(struct tcphdr),
+							 segment);
 	}
 	return queue(skb);
 }
 
-const struct dde_top dde_stack = { .open = open, .receive = receive, .idle = idle, .link = dde_lwip_link };
+const struct dde_top dde_stack = { .open = open, .receive = receive, .idle = idle,
+				   .link = dde_lwip_link };

@@ -21,7 +21,8 @@ bool dde_transmit(struct net_device *device, struct sk_buff_head *list)
 	HARD_TX_LOCK(device, queue, 0);
 	while (!netif_xmit_frozen_or_stopped(queue) && (skb = __skb_dequeue(list))) {
 		/* Other answers than OK and BUSY are of drivers that have freed it. */
-		if (!dev_xmit_complete(netdev_start_xmit(skb, device, queue, !skb_queue_empty(list)))) {
+		if (!dev_xmit_complete(netdev_start_xmit(skb, device, queue,
+							 !skb_queue_empty(list)))) {
 			__skb_queue_head(list, skb);
 			break;
 		}

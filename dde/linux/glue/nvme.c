@@ -22,5 +22,6 @@ void dde_block_identify(struct gendisk *disk, struct dde_identity *identity)
 
 	copy(identity->model, sizeof(identity->model), subsys->model, sizeof(subsys->model));
 	copy(identity->serial, sizeof(identity->serial), subsys->serial, sizeof(subsys->serial));
-	copy(identity->firmware, sizeof(identity->firmware), subsys->firmware_rev, sizeof(subsys->firmware_rev));
+	copy(identity->firmware, sizeof(identity->firmware), subsys->firmware_rev,
+	     sizeof(subsys->firmware_rev));
 }

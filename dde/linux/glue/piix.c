@@ -17,8 +17,10 @@ static int __init enable(void)
 	for (unsigned int channel = 0; channel < CHANNELS; channel++) {
 		u32 timing = ddekit_cfg_read(dde_device, IDETIM + 2 * channel, 2);
 
-		if (!(timing & DECODE_ENABLE) && ddekit_cfg_write(dde_device, IDETIM + 2 * channel, 2, timing | DECODE_ENABLE) < 0)
-			pr_warn("dde: channel %u of the IDE function stays off: %s\n", channel, ddekit_error());
+		if (!(timing & DECODE_ENABLE) &&
+		    ddekit_cfg_write(dde_device, IDETIM + 2 * channel, 2, timing | DECODE_ENABLE) <
+		    0) pr_warn("dde: channel %u of the IDE function stays off: %s\n", channel,
+			       ddekit_error());
 	}
 	return 0;
 }

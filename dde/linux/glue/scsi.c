@@ -35,6 +35,7 @@ void dde_block_identify(struct gendisk *disk, struct dde_identity *identity)
 	rcu_read_lock();
 	page = rcu_dereference(drive->vpd_pg80);
 	if (page && page->len > PAGE_HEADER && page->data[1] == SERIAL_PAGE)
-		copy(identity->serial, sizeof(identity->serial), page->data + PAGE_HEADER, page->len - PAGE_HEADER);
+		copy(identity->serial, sizeof(identity->serial), page->data + PAGE_HEADER,
+		     page->len - PAGE_HEADER);
 	rcu_read_unlock();
 }

@@ -59,7 +59,8 @@ static struct snd_pcm *find(struct snd_card **card)
 		list_for_each_entry(dev, &(*card)->devices, list) {
 			struct snd_pcm *pcm = dev->device_data;
 
-			if (dev->type == SNDRV_DEV_PCM && pcm->streams[SNDRV_PCM_STREAM_PLAYBACK].substream)
+			if (dev->type == SNDRV_DEV_PCM &&
+			    pcm->streams[SNDRV_PCM_STREAM_PLAYBACK].substream)
 				return pcm;
 		}
 	failed("the driver has found nothing there that plays");
@@ -76,7 +77,9 @@ static int refine(struct snd_pcm_substream *stream, struct snd_pcm_hw_params *pa
  * The nearest that the card has to what it does not have, on the side of `from` or of `to`; 0 if
  * there is none.
  */
-static unsigned int nearest(struct snd_pcm_substream *stream, const struct snd_pcm_hw_params *params, int what, unsigned int from, unsigned int to)
+static unsigned int nearest(struct snd_pcm_substream *stream,
+			    const struct snd_pcm_hw_params *params, int what, unsigned int from,
+			    unsigned int to)
 {
 	struct snd_pcm_hw_params narrowed = *params;
 	struct snd_interval *interval = hw_param_interval(&narrowed, what);
@@ -89,7 +92,8 @@ static unsigned int nearest(struct snd_pcm_substream *stream, const struct snd_p
 }
 
 /* Exactly `wanted` of it. */
-static void set(struct snd_pcm_substream *stream, struct snd_pcm_hw_params *params, int what, unsigned int wanted, const char *unit)
+static void set(struct snd_pcm_substream *stream, struct snd_pcm_hw_params *params, int what,
+		unsigned int wanted, const char *unit)
 {
 	struct snd_pcm_hw_params before = *params;
 	struct snd_interval *interval = hw_param_interval(params, what);
@@ -99,8 +103,10 @@ static void set(struct snd_pcm_substream *stream, struct snd_pcm_hw_params *para
 	interval->openmin = interval->openmax = 0;
 	if (interval->min <= interval->max && refine(stream, params) == 0)
 		return;
-	failed("the card does not play %u %s; it has %u and %u beside that (0: none). Next: convert the file, with sox for example", wanted, unit,
-	       nearest(stream, &before, what, 0, wanted), nearest(stream, &before, what, wanted, UINT_MAX));
+	failed("the card does not play %u %s; it has %u and %u beside that (0: none). Next: "
+	       "convert the file, with sox for example", wanted, unit,
+	       nearest(stream, &before, what, 0, wanted),
+	       nearest(stream, &before, what, wanted, UINT_MAX));
 }
 
 static void choose(struct snd_pcm_hw_params *params, int what, unsigned int bit)
@@ -122,7 +128,8 @@ static void configure(struct snd_pcm_substream *stream, const struct dde_wave *w
 	if (!params || !software)
 		failed("no memory: give the process a larger --arena");
 	_snd_pcm_hw_params_any(params);
-	choose(params, SNDRV_PCM_HW_PARAM_ACCESS, (__force unsigned int)SNDRV_PCM_ACCESS_RW_INTERLEAVED);
+	choose(params, SNDRV_PCM_HW_PARAM_ACCESS,
+	       (__force unsigned int)SNDRV_PCM_ACCESS_RW_INTERLEAVED);
 	choose(params, SNDRV_PCM_HW_PARAM_FORMAT, (__force unsigned int)format);
 	if (refine(stream, params) < 0)
 		failed("the card does not play %u bits", wave->bits);
@@ -157,7 +164,8 @@ static void configure(struct snd_pcm_substream *stream, const struct dde_wave *w
  */
 static bool ran_dry(const struct snd_pcm_runtime *runtime, u64 since)
 {
-	return since && div_u64((ddekit_now() - since) * runtime->rate, NSEC_PER_SEC) > runtime->buffer_size;
+	return since &&
+	       div_u64((ddekit_now() - since) * runtime->rate, NSEC_PER_SEC) > runtime->buffer_size;
 }
 
 /* Whether the card has played anything since it was prepared. */
@@ -177,13 +185,16 @@ static unsigned int write(struct snd_pcm_substream *stream, const u8 *bytes, u64
 	u64 since = 0;
 
 	while (frames > 0 && !stopping) {
-		snd_pcm_sframes_t written = snd_pcm_kernel_write(stream, bytes, min_t(u64, frames, runtime->period_size));
+		snd_pcm_sframes_t written =
+			snd_pcm_kernel_write(stream, bytes,
+					     min_t(u64, frames, runtime->period_size));
 
 		/*
 		 * A wait that has ended without an interrupt is one of a process that has not run,
 		 * if the card is alive.
 		 */
-		if (written == -EPIPE || (written == -EIO && moves(stream)) || (written > 0 && ran_dry(runtime, since))) {
+		if (written == -EPIPE || (written == -EIO && moves(stream)) ||
+		    (written > 0 && ran_dry(runtime, since))) {
 			/* From here on, and what was written last once more. */
 			snd_pcm_kernel_ioctl(stream, SNDRV_PCM_IOCTL_DROP, NULL);
 			snd_pcm_kernel_ioctl(stream, SNDRV_PCM_IOCTL_PREPARE, NULL);
@@ -207,7 +218,8 @@ static unsigned int write(struct snd_pcm_substream *stream, const u8 *bytes, u64
 static unsigned int finish(struct snd_pcm_substream *stream, u64 frames)
 {
 	struct snd_pcm_runtime *runtime = stream->runtime;
-	unsigned int rest = runtime->period_size - do_div(frames, runtime->period_size) + runtime->period_size, underruns;
+	unsigned int rest = runtime->period_size - do_div(frames, runtime->period_size) +
+			    runtime->period_size, underruns;
 	u8 *silence = kmalloc(frames_to_bytes(runtime, rest), GFP_KERNEL);
 
 	if (!silence)
@@ -233,7 +245,8 @@ void dde_run(void)
 	pcm = find(&card);
 	if (!wave)
 		failed("a sound card is not served to others: --play FILE.wav has it play a file");
-	result = file ? snd_pcm_open_substream(pcm, SNDRV_PCM_STREAM_PLAYBACK, file, &stream) : -ENOMEM;
+	result = file ? snd_pcm_open_substream(pcm, SNDRV_PCM_STREAM_PLAYBACK, file,
+					       &stream) : -ENOMEM;
 	if (result < 0)
 		failed("the card cannot be opened to play: errno %d", -result);
 	configure(stream, wave);

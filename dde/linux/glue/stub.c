@@ -9,6 +9,6 @@ void __noreturn dde_stub(const char *name);
 
 void __noreturn dde_stub(const char *name)
 {
-	ddekit_panic("dde: %s() was called and is not there. Next: compile its file (lists/), emulate it (emul/), or say in lists/reviewed.list what it may answer",
-		     name);
+	ddekit_panic("dde: %s() was called and is not there. Next: compile its file (lists/), "
+		     "emulate it (emul/), or say in lists/reviewed.list what it may answer", name);
 }

@@ -7,7 +7,8 @@
 
 #include "dde_version.h"
 
-struct kernfs_node *kernfs_find_and_get_ns(struct kernfs_node *parent, const char *name, const dde_namespace *ns)
+struct kernfs_node *kernfs_find_and_get_ns(struct kernfs_node *parent, const char *name,
+					   const dde_namespace *ns)
 {
 	static struct kernfs_node unread;
 

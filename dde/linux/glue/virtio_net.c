@@ -23,7 +23,8 @@ bool skb_page_frag_refill(unsigned int size, struct page_frag *piece, gfp_t flag
 	}
 	piece->offset = 0;
 	piece->size = PAGE_SIZE << ORDER;
-	piece->page = alloc_pages((flags & ~__GFP_DIRECT_RECLAIM) | __GFP_COMP | __GFP_NOWARN | __GFP_NORETRY, ORDER);
+	piece->page = alloc_pages((flags & ~__GFP_DIRECT_RECLAIM) | __GFP_COMP | __GFP_NOWARN |
+				  __GFP_NORETRY, ORDER);
 	if (!piece->page) {
 		piece->size = PAGE_SIZE;
 		piece->page = alloc_page(flags);

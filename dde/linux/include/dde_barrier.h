@@ -6,7 +6,8 @@
  * device before it, and reads of it behind (a virtqueue's event index, the shadow doorbells of
  * NVMe), is as in one memory.
  */
-#if defined(__KERNEL__) && !defined(__UM_HOST__) && !defined(__ASSEMBLY__) && !defined(_ASM_UM_BARRIER_H_)
+#if defined(__KERNEL__) && !defined(__UM_HOST__) && !defined(__ASSEMBLY__) && \
+	!defined(_ASM_UM_BARRIER_H_)
 #define _ASM_UM_BARRIER_H_
 
 extern _Bool dde_two_memories;

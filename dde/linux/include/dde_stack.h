@@ -22,7 +22,10 @@
  */
 bool dde_lwip_parse(const char *text);
 
-/** dde_lwip_open() - begin as a host with this Ethernet address; @sums says that the card makes and checks sums of TCP and UDP, @segments that it cuts what TCP sends over IPv4 */
+/**
+ * dde_lwip_open() - begin as a host with this Ethernet address; @sums says that the card makes and
+ * checks sums of TCP and UDP, @segments that it cuts what TCP sends over IPv4
+ */
 void dde_lwip_open(const uint8_t mac[6], uint16_t longest, bool sums, bool segments);
 
 /** dde_lwip_link() - the link has changed */
@@ -39,7 +42,10 @@ void dde_lwip_input(void *packet, void *room, void *data, uint16_t len, bool che
 /** dde_lwip_tick() - time has passed: what lwIP has timers for is done */
 void dde_lwip_tick(void);
 
-/** dde_lwip_flushed() - frames that were sent are the driver's from now on, and not written to any more */
+/**
+ * dde_lwip_flushed() - frames that were sent are the driver's from now on, and not written to any
+ * more
+ */
 void dde_lwip_flushed(void);
 
 /** struct dde_lwip_counts - what its services have seen */
@@ -55,10 +61,16 @@ struct dde_lwip_counts dde_lwip_count(void);
 /** dde_stack_free() - a received packet is not looked at any more */
 void dde_stack_free(void *packet);
 
-/** dde_stack_return() - a received packet goes out, as the @len bytes at @data; what was said of it stays valid until all that has come was dealt with */
+/**
+ * dde_stack_return() - a received packet goes out, as the @len bytes at @data; what was said of it
+ * stays valid until all that has come was dealt with
+ */
 void dde_stack_return(void *packet, void *data, size_t len);
 
-/** dde_stack_frame() - a packet of @len bytes to fill in at *@data and to send; NULL if there is no memory */
+/**
+ * dde_stack_frame() - a packet of @len bytes to fill in at *@data and to send; NULL if there is no
+ * memory
+ */
 void *dde_stack_frame(size_t len, void **data);
 
 /**

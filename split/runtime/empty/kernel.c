@@ -12,14 +12,16 @@
 
 #include "kernel_half.h"
 
-enum { REPEAT_CALL, REPEAT_REGISTER, REPEAT_GETPPID, UPCALL }; /* the first three as user.c has them */
+/* the first three as user.c has them */
+enum { REPEAT_CALL, REPEAT_REGISTER, REPEAT_GETPPID, UPCALL };
 
 struct cost {
 	int what;
 	int page;
 	u64 ns;
 };
-static struct cost costs[] = { { UPCALL }, { REPEAT_CALL }, { REPEAT_REGISTER }, { REPEAT_REGISTER, 1 }, { REPEAT_GETPPID } };
+static struct cost costs[] = { { UPCALL }, { REPEAT_CALL }, { REPEAT_REGISTER },
+			       { REPEAT_REGISTER, 1 }, { REPEAT_GETPPID } };
 static unsigned long pages[2]; /* the second can be mapped */
 
 unsigned long split_down_nothing(const unsigned long *arguments);
@@ -49,7 +51,8 @@ static int measure(const char *text, const struct kernel_param *parameter)
 	if (cost->what == UPCALL)
 		ns = upcalls(count);
 	else
-		ns = split_upcall(split_host, 1, (unsigned long[]){ cost->what, count, pages[cost->page] });
+		ns = split_upcall(split_host, 1,
+				  (unsigned long[]){ cost->what, count, pages[cost->page] });
 	if (ns < 0)
 		return ns;
 	cost->ns = ns;
@@ -90,7 +93,8 @@ static int __init begin(void)
 			give_pages_back();
 			return -ENOMEM;
 		}
-		split_allow_io(split_host, (void __iomem *)pages[i], PAGE_SIZE, i ? virt_to_phys((void *)pages[i]) : 0);
+		split_allow_io(split_host, (void __iomem *)pages[i], PAGE_SIZE,
+			       i ? virt_to_phys((void *)pages[i]) : 0);
 	}
 	return 0;
 }

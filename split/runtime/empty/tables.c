@@ -21,7 +21,8 @@ static const unsigned short repeat_calls[] = { 0 };
 
 static const struct split_entry entries[] = {
 	{ .name = "nothing", .failure = -5, .timeout_ms = 10000 },
-	{ .name = "repeat", .parameters = repeat_parameters, .nparameters = 3, .calls = repeat_calls, .ncalls = 1, .failure = -5, .timeout_ms = 600000 },
+	{ .name = "repeat", .parameters = repeat_parameters, .nparameters = 3,
+	  .calls = repeat_calls, .ncalls = 1, .failure = -5, .timeout_ms = 600000 },
 };
 
 static const struct split_downcall calls[] = {

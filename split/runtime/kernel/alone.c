@@ -33,7 +33,8 @@ bool split_alone_begin_call(struct split_frame *frame, struct split_alone *alone
 {
 	bool mine = false;
 
-	wait_event(frame->host->alone_ended, READ_ONCE(frame->cancelled) || (mine = begin(frame->host, frame->caller, alone)));
+	wait_event(frame->host->alone_ended, READ_ONCE(frame->cancelled) ||
+		   (mine = begin(frame->host, frame->caller, alone)));
 	return mine;
 }
 

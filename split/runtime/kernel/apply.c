@@ -24,7 +24,8 @@ static bool in_bounds(const struct split_field *field, const void *base, const c
 		const struct split_bound *bound = &field->bounds[i];
 
 		for (n = 0; n < bound->count; n++) {
-			long value = number_at(given + bound->offset + n * bound->size, bound->size, bound->is_signed);
+			long value = number_at(given + bound->offset + n * bound->size, bound->size,
+					       bound->is_signed);
 
 			if (value < bound->low || value > bound->high || (bound->nonzero && !value))
 				return false;
@@ -35,11 +36,12 @@ static bool in_bounds(const struct split_field *field, const void *base, const c
 
 static void refuse_value(const struct split_frame *frame, const struct split_field *field)
 {
-	pr_warn_ratelimited("%s: %s: the user half's %s is refused: its value is none that it may have\n", frame->host->driver->name,
-			    frame->entry->name, field->name);
+	pr_warn_ratelimited("%s: %s: the user half's %s is refused: its value is none that it may "
+			    "have\n", frame->host->driver->name, frame->entry->name, field->name);
 }
 
-static void apply_field(struct split_frame *frame, const struct split_field *field, void *base, u32 at)
+static void apply_field(struct split_frame *frame, const struct split_field *field, void *base,
+			u32 at)
 {
 	const char *given = frame->given + at, *sent = frame->sent + at;
 	void *to = base + field->offset, *address;
@@ -49,14 +51,16 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 	u32 i;
 
 	if (field->once && memchr_inv(to, 0, field->size)) {
-		pr_warn_ratelimited("%s: %s: the user half's %s is refused: it is set already\n", frame->host->driver->name,
-				    frame->entry->name, field->name);
+		pr_warn_ratelimited("%s: %s: the user half's %s is refused: it is set already\n",
+				    frame->host->driver->name, frame->entry->name, field->name);
 		return;
 	}
 	if (field->kind == SPLIT_BITS) {
 		/* The kernel may have changed the bits beside. */
 		if (field->requires) {
-			wanted = number_at(to, field->size, false) ^ number_at(sent, field->size, false) ^ number_at(given, field->size, false);
+			wanted = number_at(to, field->size, false) ^
+				 number_at(sent, field->size,
+					   false) ^ number_at(given, field->size, false);
 			if (!field->requires(base, wanted)) {
 				refuse_value(frame, field);
 				return;
@@ -76,15 +80,17 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 	memcpy(&handle, given, sizeof(handle));
 	error = split_frame_resolve(frame, handle, field->type, &address);
 	/* The kernel half reaches registers by it as long as they are mapped. */
-	if (!error && !address && field->type == &split_io && split_is_mapped(frame->host, (void __iomem *)split_pointer_at(to)))
+	if (!error && !address && field->type == &split_io &&
+	    split_is_mapped(frame->host, (void __iomem *)split_pointer_at(to)))
 		error = -EACCES;
 	if (!error && field->requires && !field->requires(base, (unsigned long)address))
 		error = -EPERM;
 	if (!error && !split_frame_keep(frame, handle))
 		error = -EBADF;
 	if (error) {
-		pr_warn_ratelimited("%s: %s: the user half's %s is refused (%d, handle %llx)\n", frame->host->driver->name,
-				    frame->entry->name, field->name, error, handle);
+		pr_warn_ratelimited("%s: %s: the user half's %s is refused (%d, handle %llx)\n",
+				    frame->host->driver->name, frame->entry->name, field->name,
+				    error, handle);
 		return;
 	}
 	WRITE_ONCE(*(void **)to, address);
@@ -102,7 +108,8 @@ static void apply(struct split_frame *frame)
 		if (!at || object->gone)
 			continue;
 		if (split_is_bytes(object)) {
-			if (object->written && memcmp(frame->sent + at, frame->given + at, object->size))
+			if (object->written &&
+			    memcmp(frame->sent + at, frame->given + at, object->size))
 				memcpy(base, frame->given + at, object->size);
 			continue;
 		}
@@ -110,7 +117,8 @@ static void apply(struct split_frame *frame)
 			for (f = 0; f < object->view->nfields; f++) {
 				const struct split_field *field = &object->view->fields[f];
 
-				if (field->written && memcmp(frame->sent + at, frame->given + at, field->size))
+				if (field->written &&
+				    memcmp(frame->sent + at, frame->given + at, field->size))
 					apply_field(frame, field, base, at);
 				at += field->size;
 			}

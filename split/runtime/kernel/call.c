@@ -37,7 +37,9 @@ static long word_call(struct split_frame *frame, struct split_call *call)
 	if (call->arguments[1] == SPLIT_SET_BIT) {
 		call->result = test_and_set_bit(operand, address);
 		if (!call->result)
-			split_take(frame, SPLIT_CALL_WORD, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)address, operand }, 0);
+			split_take(frame, SPLIT_CALL_WORD,
+				   (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)address,
+								     operand }, 0);
 		return 0;
 	}
 	call->result = test_and_clear_bit(operand, address);
@@ -54,7 +56,8 @@ static long allocate(struct split_frame *frame, struct split_call *call)
 
 	if (IS_ERR(address))
 		return PTR_ERR(address);
-	index = split_hear_of(frame, NULL) ? U32_MAX : split_frame_add(frame, address, NULL, 1, false);
+	index = split_hear_of(frame,
+			      NULL) ? U32_MAX : split_frame_add(frame, address, NULL, 1, false);
 	if (index == U32_MAX) {
 		split_free(frame->host, address);
 		return -ENOMEM;
@@ -73,8 +76,9 @@ static unsigned long counted(const struct split_argument *argument, const struct
  * on its stack perhaps. Of that the function works on a copy, which `copy` gets and `give_memory`
  * brings back.
  */
-static long take_memory(struct split_frame *frame, const struct split_argument *argument, const struct split_call *call, u64 value,
-			unsigned long *address, void **copy)
+static long take_memory(struct split_frame *frame, const struct split_argument *argument,
+			const struct split_call *call, u64 value, unsigned long *address,
+			void **copy)
 {
 	unsigned long count = counted(argument, call);
 	void *memory = NULL;
@@ -83,12 +87,14 @@ static long take_memory(struct split_frame *frame, const struct split_argument *
 	if (count > SPLIT_MESSAGE_MAX / argument->size)
 		return -EMSGSIZE;
 	if (value & SPLIT_OWN_MEMORY) {
-		memory = vmemdup_user(u64_to_user_ptr(value & ~SPLIT_OWN_MEMORY), count * argument->size);
+		memory = vmemdup_user(u64_to_user_ptr(value & ~SPLIT_OWN_MEMORY),
+				      count * argument->size);
 		error = PTR_ERR_OR_ZERO(memory);
 		if (!error)
 			*copy = memory;
 	} else {
-		error = split_frame_bytes(frame, value, count * argument->size, argument->reads, &memory);
+		error = split_frame_bytes(frame, value, count * argument->size, argument->reads,
+					  &memory);
 		if (!error && !split_frame_keep(frame, value))
 			error = -EBADF;
 	}
@@ -96,7 +102,8 @@ static long take_memory(struct split_frame *frame, const struct split_argument *
 	return error;
 }
 
-static long give_memory(const struct split_argument *argument, const struct split_call *call, u64 value, const void *copy)
+static long give_memory(const struct split_argument *argument, const struct split_call *call,
+			u64 value, const void *copy)
 {
 	unsigned long size = counted(argument, call) * argument->size;
 
@@ -104,8 +111,8 @@ static long give_memory(const struct split_argument *argument, const struct spli
 }
 
 /* The arguments as the function gets them. `cells` take what it sets. */
-static long take_arguments(struct split_frame *frame, const struct split_downcall *function, const struct split_call *call,
-			   unsigned long *arguments, void **cells)
+static long take_arguments(struct split_frame *frame, const struct split_downcall *function,
+			   const struct split_call *call, unsigned long *arguments, void **cells)
 {
 	unsigned int i;
 
@@ -117,7 +124,8 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 
 		arguments[i] = call->arguments[i];
 		if (argument->way == SPLIT_OBJECT) {
-			error = split_frame_resolve(frame, call->arguments[i], argument->type, &address);
+			error = split_frame_resolve(frame, call->arguments[i], argument->type,
+						    &address);
 			arguments[i] = (unsigned long)address;
 			if (!error && !split_frame_keep(frame, call->arguments[i]))
 				error = -EBADF;
@@ -126,13 +134,15 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 			error = PTR_ERR_OR_ZERO(text);
 			arguments[i] = (unsigned long)text;
 		} else if (argument->way == SPLIT_BRIEF && arguments[i]) {
-			cells[i] = text = strndup_user(u64_to_user_ptr(call->arguments[i]), PAGE_SIZE);
+			cells[i] = text = strndup_user(u64_to_user_ptr(call->arguments[i]),
+						       PAGE_SIZE);
 			error = PTR_ERR_OR_ZERO(text);
 			arguments[i] = (unsigned long)text;
 			if (error)
 				cells[i] = NULL;
 		} else if (argument->way == SPLIT_COUNTED) {
-			error = take_memory(frame, argument, call, call->arguments[i], &arguments[i], &cells[i]);
+			error = take_memory(frame, argument, call, call->arguments[i],
+					    &arguments[i], &cells[i]);
 		} else if (argument->way == SPLIT_NUMBER) {
 			cells[i] = (void *)arguments[i];
 			arguments[i] = (unsigned long)&cells[i];
@@ -140,8 +150,9 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 			arguments[i] = (unsigned long)&cells[i];
 		}
 		if (error) {
-			pr_warn_ratelimited("%s: %s: argument %u of %s is refused (%ld, %llx)\n", frame->host->driver->name,
-					    frame->entry->name, i, function->name, error, call->arguments[i]);
+			pr_warn_ratelimited("%s: %s: argument %u of %s is refused (%ld, %llx)\n",
+					    frame->host->driver->name, frame->entry->name, i,
+					    function->name, error, call->arguments[i]);
 			return error;
 		}
 	}
@@ -150,7 +161,8 @@ static long take_arguments(struct split_frame *frame, const struct split_downcal
 
 static u64 result_handle(struct split_frame *frame, void *address, const struct split_type *type)
 {
-	return IS_ERR(address) ? (u64)(long)address : split_frame_result(frame, address, type ?: &split_opaque);
+	return IS_ERR(address) ? (u64)(long)address :
+	       split_frame_result(frame, address, type ?: &split_opaque);
 }
 
 /* What the entry's own code calls: a user half that answers for a mixer frees no card. */
@@ -189,7 +201,8 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 		error = -EPERM;
 	i = function->ends;
 	if (!error && i)
-		error = split_ending(frame, call->function, call->arguments[i - 1], arguments[i - 1], &ended);
+		error = split_ending(frame, call->function, call->arguments[i - 1],
+				     arguments[i - 1], &ended);
 	result = error ? 0 : function->call(arguments);
 	WRITE_ONCE(frame->answerer, NULL);
 	if (alone.host)
@@ -207,8 +220,10 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	}
 	for (i = 0; i < function->narguments; i++) {
 		if (!error && function->arguments[i].way == SPLIT_COUNTED && cells[i])
-			error = give_memory(&function->arguments[i], call, call->arguments[i], cells[i]);
-		if (function->arguments[i].way == SPLIT_BRIEF || function->arguments[i].way == SPLIT_COUNTED)
+			error = give_memory(&function->arguments[i], call, call->arguments[i],
+					    cells[i]);
+		if (function->arguments[i].way == SPLIT_BRIEF ||
+		    function->arguments[i].way == SPLIT_COUNTED)
 			kvfree(cells[i]);
 	}
 	if (error)
@@ -216,9 +231,11 @@ static long table_call(struct split_frame *frame, struct split_call *call)
 	for (i = 0; i < function->narguments; i++)
 		if (function->arguments[i].way == SPLIT_NUMBER)
 			call->arguments[i] = (unsigned long)cells[i];
-		else if (function->arguments[i].way == SPLIT_RESULT && call->arguments[i])
-			call->arguments[i] = result_handle(frame, cells[i], function->arguments[i].type);
-	call->result = function->result.way == SPLIT_OBJECT ? result_handle(frame, (void *)result, function->result.type) : result;
+		else if (function->arguments[i].way == SPLIT_RESULT &&
+			 call->arguments[i]) call->arguments[i] =
+			result_handle(frame, cells[i], function->arguments[i].type);
+	call->result = function->result.way == SPLIT_OBJECT ?
+		       result_handle(frame, (void *)result, function->result.type) : result;
 	return 0;
 }
 
@@ -234,9 +251,11 @@ static long step(struct split_frame *frame, const struct split_call *call)
 
 	if (!call->arguments[0])
 		return 0;
-	if (function >= driver->ndowncalls || number >= SPLIT_ARGUMENTS || !may_call(frame->entry, function))
+	if (function >= driver->ndowncalls || number >= SPLIT_ARGUMENTS ||
+	    !may_call(frame->entry, function))
 		return -EPERM;
-	return split_frame_resolve(frame, call->arguments[0], driver->downcalls[function].arguments[number].type, &address);
+	return split_frame_resolve(frame, call->arguments[0],
+				   driver->downcalls[function].arguments[number].type, &address);
 }
 
 /*
@@ -262,5 +281,6 @@ long split_call(struct split_frame *frame, struct split_call *call)
 	case SPLIT_CALL_WORD:
 		return word_call(frame, call);
 	}
-	return split_is_register_call(call->function) ? split_register_call(frame, call) : table_call(frame, call);
+	return split_is_register_call(call->function) ? split_register_call(frame, call) :
+	       table_call(frame, call);
 }

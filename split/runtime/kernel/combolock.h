@@ -26,13 +26,16 @@
 #undef spin_lock_irqsave
 #define spin_lock(lock) SPLIT_TAKE(lock, (spin_lock)(split_lock), spin_unlock(split_lock))
 #define spin_lock_bh(lock) SPLIT_TAKE(lock, (spin_lock_bh)(split_lock), spin_unlock_bh(split_lock))
-#define spin_lock_irq(lock) SPLIT_TAKE(lock, (spin_lock_irq)(split_lock), spin_unlock_irq(split_lock))
+#define spin_lock_irq(lock) \
+	SPLIT_TAKE(lock, (spin_lock_irq)(split_lock), spin_unlock_irq(split_lock))
 #define spin_lock_irqsave(lock, flags)                                   \
-	SPLIT_TAKE(lock, raw_spin_lock_irqsave(spinlock_check(split_lock), flags), spin_unlock_irqrestore(split_lock, flags))
+	SPLIT_TAKE(lock, raw_spin_lock_irqsave(spinlock_check(split_lock), flags), \
+		   spin_unlock_irqrestore(split_lock, flags))
 
 /* Of a driver whose interrupt handler takes a combolock. */
 #ifdef SPLIT_HOLDS_IRQS
-#define request_irq(irq, handler, flags, name, dev) split_request_irq(split_host, irq, handler, flags, name, dev)
+#define request_irq(irq, handler, flags, name, dev) \
+	split_request_irq(split_host, irq, handler, flags, name, dev)
 #define free_irq(irq, dev) split_free_irq(split_host, irq, dev)
 #endif
 

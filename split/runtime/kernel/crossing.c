@@ -20,7 +20,8 @@
 
 static unsigned int delay_us;
 module_param(delay_us, uint, 0644);
-MODULE_PARM_DESC(delay_us, "processor time that each crossing costs in addition, for measurements; default 0");
+MODULE_PARM_DESC(delay_us, "processor time that each crossing costs in addition, for measurements; "
+		 "default 0");
 
 static atomic_long_t upcalls, calls;
 
@@ -33,7 +34,8 @@ static const struct kernel_param_ops counter = { .get = count };
 module_param_cb(upcalls, &counter, &upcalls, 0444);
 MODULE_PARM_DESC(upcalls, "upcalls since the module was loaded");
 module_param_cb(calls, &counter, &calls, 0444);
-MODULE_PARM_DESC(calls, "calls of user halves since the module was loaded, those of registers included");
+MODULE_PARM_DESC(calls,
+		 "calls of user halves since the module was loaded, those of registers included");
 
 void split_cross(bool up)
 {

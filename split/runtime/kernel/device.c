@@ -77,7 +77,8 @@ static void finish(struct split_host *host, struct file *file, const struct spli
 	if (frame) {
 		mutex_lock(&frame->lock);
 		late = frame->state == SPLIT_ENDED;
-		split_frame_end(frame, next->result, next->failed || take(frame, next->buffer) != 0);
+		split_frame_end(frame, next->result,
+				next->failed || take(frame, next->buffer) != 0);
 		mutex_unlock(&frame->lock);
 		split_frame_put(frame);
 	}
@@ -116,7 +117,8 @@ static long next_upcall(struct split_host *host, struct file *file, void __user 
 static long run_call(struct split_frame *frame, struct split_call *call)
 {
 	bool registers = split_is_register_call(call->function);
-	long error = registers ? (frame->state == SPLIT_RUNNING && !frame->cancelled ? 0 : -ECANCELED) : take(frame, call->buffer);
+	long error = registers ? (frame->state == SPLIT_RUNNING && !frame->cancelled ? 0 :
+				  -ECANCELED) : take(frame, call->buffer);
 
 	if (!error)
 		error = split_call(frame, call);
@@ -189,7 +191,8 @@ static const struct file_operations operations = {
 	.mmap = split_map_window,
 };
 
-static struct miscdevice device = { .minor = MISC_DYNAMIC_MINOR, .name = SPLIT_DEVICE, .fops = &operations, .mode = 0600 };
+static struct miscdevice device = { .minor = MISC_DYNAMIC_MINOR, .name = SPLIT_DEVICE,
+				    .fops = &operations, .mode = 0600 };
 
 module_misc_device(device);
 MODULE_DESCRIPTION("Run time of split drivers: upcalls into their user halves");

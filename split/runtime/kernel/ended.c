@@ -24,7 +24,8 @@ static bool lies_in(const struct split_ended *ended, const void *address)
  * Whether something that was taken has to do with the object: an argument leads into it, or it lies
  * there.
  */
-static bool concerns(const struct split_frame *frame, const struct split_taken *one, const struct split_ended *ended)
+static bool concerns(const struct split_frame *frame, const struct split_taken *one,
+		     const struct split_ended *ended)
 {
 	const struct split_downcall *function;
 	unsigned int i;
@@ -36,7 +37,8 @@ static bool concerns(const struct split_frame *frame, const struct split_taken *
 		return lies_in(ended, (void *)one->arguments[0]);
 	function = &frame->host->driver->downcalls[one->function];
 	for (i = 0; i < function->narguments; i++)
-		if (function->arguments[i].way == SPLIT_OBJECT && lies_in(ended, (void *)one->arguments[i]))
+		if (function->arguments[i].way == SPLIT_OBJECT &&
+		    lies_in(ended, (void *)one->arguments[i]))
 			return true;
 	return function->result.way == SPLIT_OBJECT && lies_in(ended, (void *)one->result);
 }
@@ -52,7 +54,8 @@ static void forget(struct split_frame *frame, const struct split_ended *ended)
 
 		if (lies_in(ended, object->address))
 			first = min(first, i);
-		else if (object->allocation || !(hangs || (ended->along && object->made && i > first)))
+		else if (object->allocation ||
+			 !(hangs || (ended->along && object->made && i > first)))
 			continue;
 		object->gone = true;
 		object->ending = now;
@@ -93,7 +96,8 @@ bool split_is_ended(const struct split_frame *frame, const void *address)
 	for (i = 0; i < frame->nobjects; i++) {
 		const struct split_object *object = &frame->objects[i];
 
-		if (object->ending && (unsigned long)address - (unsigned long)object->address < max(object->size, 1U))
+		if (object->ending &&
+		    (unsigned long)address - (unsigned long)object->address < max(object->size, 1U))
 			return true;
 	}
 	return false;
@@ -103,7 +107,8 @@ bool split_is_ended(const struct split_frame *frame, const void *address)
  * Before `function` frees the object of a handle, which is at `address`. The user half's own memory
  * and the driver's data it does not.
  */
-int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned long address, struct split_ended *ended)
+int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned long address,
+		 struct split_ended *ended)
 {
 	struct split_host *host = frame->host;
 	const struct split_downcall *calls = host->driver->downcalls;
@@ -115,9 +120,11 @@ int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned l
 	object = &frame->objects[SPLIT_INDEX(handle)];
 	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || object->allocation)
 		return -EPERM;
-	*ended = (struct split_ended){ address, max(object->size - min_t(u32, object->size, SPLIT_OFFSET(handle)), 1U), calls[function].along };
+	*ended = (struct split_ended){ address, max(object->size - min_t(
+		u32, object->size, SPLIT_OFFSET(handle)), 1U), calls[function].along };
 	while (one-- != frame->taken) {
-		bool own = one->function < SPLIT_CALL_ALLOCATE && calls[one->function].undone_by == function + 1;
+		bool own = one->function < SPLIT_CALL_ALLOCATE &&
+			   calls[one->function].undone_by == function + 1;
 
 		if (!own && concerns(frame, one, ended))
 			split_give_up(frame, one);
@@ -137,12 +144,15 @@ static void let_go(struct split_frame *frame, const struct split_ended *ended)
 		const struct split_view *view = frame->objects[i].view;
 		void *base = frame->objects[i].address;
 
-		for (n = 0; view && !frame->objects[i].gone && n < frame->objects[i].count; n++, base += view->type->size) {
+		for (n = 0; view && !frame->objects[i].gone && n < frame->objects[i].count;
+		     n++, base += view->type->size) {
 			for (f = 0; f < view->nfields; f++) {
 				const struct split_field *field = &view->fields[f];
-				bool pointer = field->kind == SPLIT_POINTER || field->kind == SPLIT_OPAQUE;
+				bool pointer = field->kind == SPLIT_POINTER ||
+					       field->kind == SPLIT_OPAQUE;
 
-				if (pointer && field->written && lies_in(ended, split_pointer_at(base + field->offset)))
+				if (pointer && field->written &&
+				    lies_in(ended, split_pointer_at(base + field->offset)))
 					WRITE_ONCE(*(void **)(base + field->offset), NULL);
 			}
 		}

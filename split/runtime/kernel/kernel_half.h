@@ -79,8 +79,10 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
  */
 #define cancel_work_sync(work) (!split_answers_for(split_host, work) && cancel_work_sync(work))
 #define flush_work(work) (!split_answers_for(split_host, work) && flush_work(work))
-#define cancel_delayed_work_sync(dwork) (!split_answers_for(split_host, &(dwork)->work) && cancel_delayed_work_sync(dwork))
-#define flush_delayed_work(dwork) (!split_answers_for(split_host, &(dwork)->work) && flush_delayed_work(dwork))
+#define cancel_delayed_work_sync(dwork) \
+	(!split_answers_for(split_host, &(dwork)->work) && cancel_delayed_work_sync(dwork))
+#define flush_delayed_work(dwork) \
+	(!split_answers_for(split_host, &(dwork)->work) && flush_delayed_work(dwork))
 
 /*
  * What must be so before a call (generate/requires.toml) is asked of the kernel half's own code,
@@ -90,7 +92,8 @@ static inline void split_init_delayed_work(struct delayed_work *work, work_func_
 static inline bool split_holds(bool holds, const char *call)
 {
 	if (!holds)
-		pr_warn_ratelimited("%s: the kernel half's %s is not called: it would stop the kernel\n", KBUILD_MODNAME, call);
+		pr_warn_ratelimited("%s: the kernel half's %s is not called: it would stop the "
+				    "kernel\n", KBUILD_MODNAME, call);
 	return holds;
 }
 
@@ -136,11 +139,14 @@ static inline void split_allow_bars(struct pci_dev *pdev, int bars)
 
 	for (bar = 0; bar < PCI_STD_NUM_BARS; bar++)
 		if (bars & 1 << bar && pci_resource_flags(pdev, bar) & IORESOURCE_IO)
-			split_allow_ports(split_host, pci_resource_start(pdev, bar), pci_resource_len(pdev, bar));
+			split_allow_ports(split_host, pci_resource_start(pdev, bar),
+					  pci_resource_len(pdev, bar));
 }
 
-#define pci_request_regions(pdev, name) SPLIT_PORTS(pdev, (1 << PCI_STD_NUM_BARS) - 1, pci_request_regions(split_pdev, name))
-#define pci_request_selected_regions(pdev, bars, name) SPLIT_PORTS(pdev, bars, pci_request_selected_regions(split_pdev, bars, name))
+#define pci_request_regions(pdev, name) \
+	SPLIT_PORTS(pdev, (1 << PCI_STD_NUM_BARS) - 1, pci_request_regions(split_pdev, name))
+#define pci_request_selected_regions(pdev, bars, name) \
+	SPLIT_PORTS(pdev, bars, pci_request_selected_regions(split_pdev, bars, name))
 #define SPLIT_PORTS(pdev, bars, request)                                 \
 	({                                                               \
 		struct pci_dev *split_pdev = pdev;                       \
@@ -151,14 +157,16 @@ static inline void split_allow_bars(struct pci_dev *pdev, int bars)
 	})
 
 #define pci_ioremap_bar(pdev, bar) SPLIT_IO(pdev, bar, 0UL, pci_ioremap_bar(split_pdev, bar))
-#define pci_iomap(pdev, bar, size) SPLIT_IO(pdev, bar, (unsigned long)(size), pci_iomap(split_pdev, bar, size))
+#define pci_iomap(pdev, bar, size) \
+	SPLIT_IO(pdev, bar, (unsigned long)(size), pci_iomap(split_pdev, bar, size))
 #define SPLIT_IO(pdev, bar, most, map)                                   \
 	({                                                               \
 		struct pci_dev *split_pdev = pdev;                       \
 		void __iomem *split_at = map;                            \
 		bool split_memory = pci_resource_flags(split_pdev, bar) & IORESOURCE_MEM; \
 		unsigned long split_length = pci_resource_len(split_pdev, bar); \
-		split_allow_io(split_host, split_at, most ? min(most, split_length) : split_length, \
+		split_allow_io(split_host, split_at, \
+			       most ? min(most, split_length) : split_length, \
 			       split_memory ? pci_resource_start(split_pdev, bar) : 0); \
 		split_at;                                                \
 	})
@@ -178,7 +186,8 @@ static inline bool split_is_own(unsigned long kind, resource_size_t start, resou
 		if (!pdev->driver || pdev->driver->driver.owner != THIS_MODULE)
 			continue;
 		for (bar = 0; bar < PCI_STD_NUM_BARS; bar++) {
-			if (pci_resource_flags(pdev, bar) & kind && start >= pci_resource_start(pdev, bar) &&
+			if (pci_resource_flags(pdev, bar) & kind &&
+			    start >= pci_resource_start(pdev, bar) &&
 			    start + size - 1 <= pci_resource_end(pdev, bar)) {
 				pci_dev_put(pdev);
 				return true;
@@ -230,8 +239,10 @@ static inline bool split_is_own_irq(unsigned int irq)
 	({                                                               \
 		struct resource *split_parent = parent, *split_region;   \
 		resource_size_t split_start = start, split_size = n;     \
-		split_region = (__request_region)(split_parent, split_start, split_size, name, flags); \
-		if (split_region && split_parent == &ioport_resource && split_is_own(IORESOURCE_IO, split_start, split_size)) \
+		split_region = (__request_region)(split_parent, split_start, split_size, name, \
+						  flags); \
+		if (split_region && split_parent == &ioport_resource && \
+		    split_is_own(IORESOURCE_IO, split_start, split_size)) \
 			split_allow_ports(split_host, split_start, split_size); \
 		split_region;                                            \
 	})

@@ -59,12 +59,14 @@ void split_wait_for(struct split_host *host, const spinlock_t *lock)
 	if (!lost)
 		return;
 	wake_up_all(&host->given_back);
-	pr_err_ratelimited("%s: a lock that the user half holds is taken from it: %s\n", host->driver->name,
-			   sleeps ? "its upcall has ended" : "what takes it is called in atomic context");
+	pr_err_ratelimited("%s: a lock that the user half holds is taken from it: %s\n",
+			   host->driver->name, sleeps ? "its upcall has ended" :
+			   "what takes it is called in atomic context");
 }
 EXPORT_SYMBOL_GPL(split_wait_for);
 
-int split_request_irq(struct split_host *host, unsigned int irq, irq_handler_t handler, unsigned long flags, const char *name, void *dev)
+int split_request_irq(struct split_host *host, unsigned int irq, irq_handler_t handler,
+		      unsigned long flags, const char *name, void *dev)
 {
 	int error = -ENOSPC;
 
@@ -166,7 +168,8 @@ static long take(struct split_frame *frame, void *lock, bool spins)
 			return -ECANCELED;
 		usleep_range(50, 200);
 	}
-	split_take(frame, SPLIT_CALL_LOCK, (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock, spins }, 0);
+	split_take(frame, SPLIT_CALL_LOCK,
+		   (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock, spins }, 0);
 	return 0;
 }
 
@@ -175,7 +178,8 @@ long split_lock_call(struct split_frame *frame, const struct split_call *call)
 	bool spins = call->arguments[1];
 	struct split_taken *one;
 	void *lock;
-	long error = split_frame_resolve(frame, call->arguments[0], spins ? &split_combolock : &split_mutex, &lock);
+	long error = split_frame_resolve(frame, call->arguments[0],
+					 spins ? &split_combolock : &split_mutex, &lock);
 
 	if (error || !lock)
 		return error ?: -EINVAL;

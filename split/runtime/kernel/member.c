@@ -2,7 +2,8 @@
 /* Places in objects that calls are handed: bytes, numbers, words. */
 #include "runtime.h"
 
-static const struct split_field *field_at(const struct split_object *object, unsigned long offset, unsigned long size)
+static const struct split_field *field_at(const struct split_object *object, unsigned long offset,
+					  unsigned long size)
 {
 	u32 i;
 
@@ -10,7 +11,8 @@ static const struct split_field *field_at(const struct split_object *object, uns
 	for (i = 0; i < object->view->nfields; i++) {
 		const struct split_field *field = &object->view->fields[i];
 
-		if (offset >= field->offset && size <= field->size && offset - field->offset <= field->size - size)
+		if (offset >= field->offset && size <= field->size &&
+		    offset - field->offset <= field->size - size)
 			return field;
 	}
 	return NULL;
@@ -20,7 +22,8 @@ static const struct split_field *field_at(const struct split_object *object, uns
  * Memory that a function may be told to read, or to fill: bytes, or a number of an object that
  * crosses. Of the driver's own tables, none.
  */
-int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address)
+int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads,
+		      void **address)
 {
 	const struct split_object *object = &frame->objects[SPLIT_INDEX(handle)];
 	int error = split_frame_resolve(frame, handle, NULL, address);
@@ -28,12 +31,14 @@ int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size,
 
 	if (error || !handle)
 		return error;
-	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || SPLIT_OFFSET(handle) > object->size || size > object->size - SPLIT_OFFSET(handle))
+	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || SPLIT_OFFSET(handle) > object->size ||
+	    size > object->size - SPLIT_OFFSET(handle))
 		return -ERANGE;
 	if (!object->view)
 		return split_frame_resolve(frame, handle, &split_bytes, address);
 	field = field_at(object, SPLIT_OFFSET(handle), size);
-	return field && field->kind == SPLIT_DATA && (reads || (field->written && !field->nbounds)) ? 0 : -EPROTOTYPE;
+	return field && field->kind == SPLIT_DATA &&
+	       (reads || (field->written && !field->nbounds)) ? 0 : -EPROTOTYPE;
 }
 
 /*
@@ -49,5 +54,7 @@ int split_frame_word(struct split_frame *frame, u64 handle, void **address)
 	if (error || SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || !handle || !object->view)
 		return error ?: -EPERM;
 	field = field_at(object, SPLIT_OFFSET(handle), 1);
-	return field && field->kind == SPLIT_WORD && field->offset == SPLIT_OFFSET(handle) % object->view->type->size ? field->size : -EPERM;
+	return field && field->kind == SPLIT_WORD &&
+	       field->offset == SPLIT_OFFSET(handle) % object->view->type->size ? field->size :
+	       -EPERM;
 }

@@ -28,7 +28,8 @@ void *split_allocate(struct split_frame *frame, size_t size)
 	xa_lock_irq(&host->allocations);
 	host->memory += size;
 	error = !allocation->address || host->memory > SPLIT_MEMORY ? -ENOMEM :
-		xa_err(__xa_store(&host->allocations, (unsigned long)allocation->address, allocation, GFP_KERNEL));
+		xa_err(__xa_store(&host->allocations, (unsigned long)allocation->address,
+				  allocation, GFP_KERNEL));
 	if (error)
 		host->memory -= size;
 	xa_unlock_irq(&host->allocations);
@@ -137,7 +138,8 @@ int split_frame_free(struct split_frame *frame, u64 handle)
 	if (error || !address)
 		return error;
 	object = &frame->objects[SPLIT_INDEX(handle)];
-	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || SPLIT_OFFSET(handle) || !object->allocation)
+	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS || SPLIT_OFFSET(handle) ||
+	    !object->allocation)
 		return -EPERM;
 	error = free_own(frame->host, object->allocation);
 	if (!error)
@@ -170,7 +172,8 @@ char *split_text(struct split_host *host, const char __user *text)
 	list_for_each_entry(stored, &host->texts, link)
 		if (!strcmp(stored->text, copy))
 			goto found;
-	stored = host->text_bytes + size <= SPLIT_TEXTS ? kmalloc(struct_size(stored, text, size), GFP_KERNEL) : NULL;
+	stored = host->text_bytes + size <= SPLIT_TEXTS ? kmalloc(struct_size(stored, text, size),
+								  GFP_KERNEL) : NULL;
 	if (stored) {
 		memcpy(stored->text, copy, size);
 		list_add(&stored->link, &host->texts);

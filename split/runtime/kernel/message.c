@@ -37,7 +37,8 @@ void *split_pointer_at(const void *address)
 	return copy_from_kernel_nofault(&value, address, sizeof(value)) ? NULL : value;
 }
 
-static u64 field_handle(struct split_frame *frame, const void *base, const struct split_field *field)
+static u64 field_handle(struct split_frame *frame, const void *base,
+			const struct split_field *field)
 {
 	void *pointer = split_pointer_at(base + field->offset);
 	const struct split_type *type = field->kind == SPLIT_POINTER ? field->type : &split_opaque;
@@ -46,7 +47,8 @@ static u64 field_handle(struct split_frame *frame, const void *base, const struc
 	if (!pointer || IS_ERR(pointer))
 		return 0;
 	if (field->kind == SPLIT_POINTER && field->count)
-		count = field->count(field->type == &split_bytes && field->count == split_string ? pointer : base);
+		count = field->count(field->type == &split_bytes && field->count == split_string ?
+				     pointer : base);
 	return split_frame_handle(frame, pointer, type, count, field->written);
 }
 
@@ -61,7 +63,8 @@ static void walk(struct split_frame *frame)
 		void *base = frame->objects[i].address;
 
 		frame->via = i + 1;
-		for (n = 0; view && !frame->objects[i].gone && n < frame->objects[i].count; n++, base += view->type->size)
+		for (n = 0; view && !frame->objects[i].gone && n < frame->objects[i].count;
+		     n++, base += view->type->size)
 			for (f = 0; f < view->nfields; f++)
 				if (!is_plain(&view->fields[f]))
 					field_handle(frame, base, &view->fields[f]);
@@ -80,7 +83,8 @@ static int place(struct split_frame *frame)
 		if (object->at || object->gone || !(object->view || split_is_bytes(object)))
 			continue;
 		size = part_length(object);
-		if (size > SPLIT_MESSAGE_MAX || length + sizeof(struct split_part) + size > SPLIT_MESSAGE_MAX - 8)
+		if (size > SPLIT_MESSAGE_MAX ||
+		    length + sizeof(struct split_part) + size > SPLIT_MESSAGE_MAX - 8)
 			return -EMSGSIZE;
 		object->at = length + sizeof(struct split_part);
 		length = ALIGN(object->at + size, 8);
@@ -117,7 +121,8 @@ static void fill_object(struct split_frame *frame, struct split_object *object, 
 				u64 handle = field_handle(frame, base, field);
 
 				memcpy(to, &handle, sizeof(handle));
-			} else if (copy_from_kernel_nofault(to, base + field->offset, field->size)) {
+			} else if (copy_from_kernel_nofault(to, base + field->offset,
+							    field->size)) {
 				object->gone = true;
 			}
 			to += field->size;
@@ -139,8 +144,10 @@ static u64 argument_handle(struct split_frame *frame, u32 i)
 	if (parameter->kind != SPLIT_POINTER)
 		return split_frame_handle(frame, pointer, &split_opaque, 1, false);
 	if (parameter->count)
-		count = parameter->count(parameter->count == split_string ? pointer : (void *)frame->arguments);
-	handle = split_frame_handle(frame, pointer - parameter->inside, parameter->type, count, parameter->written);
+		count = parameter->count(parameter->count == split_string ? pointer :
+					 (void *)frame->arguments);
+	handle = split_frame_handle(frame, pointer - parameter->inside, parameter->type, count,
+				    parameter->written);
 	return handle == SPLIT_BAD_HANDLE ? handle : handle + parameter->inside;
 }
 
@@ -154,7 +161,8 @@ static int pack(struct split_frame *frame)
 	for (i = frame->nobjects; i < frame->entry->nvariables; i++) {
 		const struct split_variable *variable = &frame->entry->variables[i];
 
-		split_frame_add(frame, frame->host->driver->symbols[variable->symbol].address, variable->type, variable->count, false);
+		split_frame_add(frame, frame->host->driver->symbols[variable->symbol].address,
+				variable->type, variable->count, false);
 	}
 	for (i = 0; i < frame->entry->nparameters; i++)
 		handles[i] = argument_handle(frame, i);
@@ -170,13 +178,15 @@ static int pack(struct split_frame *frame)
 	frame->placed = true;
 	for (i = 0; i < frame->nobjects; i++) {
 		struct split_object *object = &frame->objects[i];
-		struct split_part *part = (struct split_part *)(frame->sent + object->at - sizeof(*part));
+		struct split_part *part =
+			(struct split_part *)(frame->sent + object->at - sizeof(*part));
 
 		if (!object->at)
 			continue;
 		message->parts++;
 		part->handle = SPLIT_HANDLE(SPLIT_FRAME(frame->id), i, 0);
-		part->type = split_is_bytes(object) ? SPLIT_PART_BYTES : object->view - frame->entry->views;
+		part->type = split_is_bytes(object) ? SPLIT_PART_BYTES :
+			     object->view - frame->entry->views;
 		part->size = object->size;
 		part->count = object->count;
 		part->length = part_length(object);

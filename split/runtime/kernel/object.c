@@ -37,7 +37,8 @@ unsigned long split_string(const void *address)
 EXPORT_SYMBOL_GPL(split_string);
 
 /* Whether an object of `type` begins at `offset` of `count` objects of `outer`. */
-static bool fits(const struct split_type *outer, unsigned long count, unsigned long offset, const struct split_type *type)
+static bool fits(const struct split_type *outer, unsigned long count, unsigned long offset,
+		 const struct split_type *type)
 {
 	unsigned int i;
 
@@ -53,13 +54,15 @@ static bool fits(const struct split_type *outer, unsigned long count, unsigned l
 	for (i = 0; i < outer->insides; i++) {
 		const struct split_inside *inside = &outer->inside[i];
 
-		if (offset >= inside->offset && fits(inside->type, 1, offset - inside->offset, type))
+		if (offset >= inside->offset &&
+		    fits(inside->type, 1, offset - inside->offset, type))
 			return true;
 	}
 	return false;
 }
 
-static const struct split_symbol *symbol_at(const struct split_host *host, const void *address, u32 *index)
+static const struct split_symbol *symbol_at(const struct split_host *host, const void *address,
+					    u32 *index)
 {
 	u32 i;
 
@@ -92,13 +95,15 @@ static const struct split_view *view_of(struct split_frame *frame, const struct 
  * Gives an object its type, unless its allocation is too small, or the type is one that only the
  * kernel makes. What the user half has allocated has none at first.
  */
-static bool give_type(struct split_frame *frame, struct split_object *object, const struct split_type *type, unsigned long count)
+static bool give_type(struct split_frame *frame, struct split_object *object,
+		      const struct split_type *type, unsigned long count)
 {
 	unsigned long size = type->size ? type->size * count : type == &split_bytes ? count : 0;
 
 	if (count > SPLIT_MESSAGE_MAX || size > SPLIT_MESSAGE_MAX)
 		return false;
-	if (object->allocation && (size > object->allocation->size || !(type->own || type == &split_bytes || type == &split_opaque)))
+	if (object->allocation && (size > object->allocation->size ||
+				   !(type->own || type == &split_bytes || type == &split_opaque)))
 		return false;
 	object->type = type;
 	/* Memory that it has asked for as numbers is its own to write. */
@@ -112,26 +117,30 @@ static bool give_type(struct split_frame *frame, struct split_object *object, co
 }
 
 /* How many of a type were asked for: an array is known as one when its first element is. */
-static unsigned long elements(const struct split_allocation *allocation, const struct split_type *type)
+static unsigned long elements(const struct split_allocation *allocation,
+			      const struct split_type *type)
 {
 	return type->size ? max(allocation->size / type->size, 1UL) : 1;
 }
 
 /* The same, one of the entry's types that have a `type` at `offset`. */
-static bool give_type_with(struct split_frame *frame, struct split_object *object, unsigned long offset, const struct split_type *type)
+static bool give_type_with(struct split_frame *frame, struct split_object *object,
+			   unsigned long offset, const struct split_type *type)
 {
 	unsigned int i;
 
 	for (i = 0; i < frame->entry->nviews; i++) {
 		const struct split_type *outer = frame->entry->views[i].type;
 
-		if (outer->own && fits(outer, 1, offset, type) && give_type(frame, object, outer, 1))
+		if (outer->own && fits(outer, 1, offset, type) &&
+		    give_type(frame, object, outer, 1))
 			return true;
 	}
 	return false;
 }
 
-u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
+u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type,
+		    unsigned long count, bool written)
 {
 	struct split_object *object;
 
@@ -139,7 +148,8 @@ u32 split_frame_add(struct split_frame *frame, void *address, const struct split
 		return U32_MAX;
 	if (frame->nobjects == frame->room) {
 		u32 room = frame->room ? frame->room * 2 : 16;
-		struct split_object *more = krealloc_array(frame->objects, room, sizeof(*more), GFP_KERNEL);
+		struct split_object *more = krealloc_array(frame->objects, room, sizeof(*more),
+							   GFP_KERNEL);
 
 		if (!more)
 			return U32_MAX;
@@ -147,7 +157,8 @@ u32 split_frame_add(struct split_frame *frame, void *address, const struct split
 		frame->room = room;
 	}
 	object = &frame->objects[frame->nobjects];
-	*object = (struct split_object){ .address = address, .written = written, .via = frame->via };
+	*object = (struct split_object){ .address = address, .written = written,
+					 .via = frame->via };
 	object->allocation = split_allocation_get(frame->host, address);
 	if (type && !give_type(frame, object, type, count)) {
 		if (object->allocation)
@@ -164,7 +175,8 @@ static u64 handle(struct split_frame *frame, u32 index, unsigned long offset)
 	return SPLIT_HANDLE(SPLIT_FRAME(frame->id), index, offset);
 }
 
-static u64 find(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written, bool fresh)
+static u64 find(struct split_frame *frame, void *address, const struct split_type *type,
+		unsigned long count, bool written, bool fresh)
 {
 	const struct split_symbol *symbol;
 	u32 i;
@@ -178,7 +190,8 @@ static u64 find(struct split_frame *frame, void *address, const struct split_typ
 	}
 	symbol = symbol_at(frame->host, address, &i);
 	if (symbol)
-		return SPLIT_HANDLE(SPLIT_SYMBOLS, i, (unsigned long)address - (unsigned long)symbol->address);
+		return SPLIT_HANDLE(SPLIT_SYMBOLS, i,
+				    (unsigned long)address - (unsigned long)symbol->address);
 	for (i = 0; i < frame->nobjects; i++) {
 		struct split_object *object = &frame->objects[i];
 		unsigned long offset = (unsigned long)address - (unsigned long)object->address;
@@ -188,7 +201,8 @@ static u64 find(struct split_frame *frame, void *address, const struct split_typ
 		if (type == &split_opaque || fits(object->type, object->count, offset, type))
 			return handle(frame, i, offset);
 		/* Only handed on until now. */
-		if (!offset && (!object->type || object->type == &split_opaque) && give_type(frame, object, type, count)) {
+		if (!offset && (!object->type || object->type == &split_opaque) &&
+		    give_type(frame, object, type, count)) {
 			object->written = written;
 			return handle(frame, i, 0);
 		}
@@ -201,7 +215,8 @@ static u64 find(struct split_frame *frame, void *address, const struct split_typ
 }
 
 /* The handle of an address of the kernel, which is made an object of the frame if it is none. */
-u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written)
+u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type,
+		       unsigned long count, bool written)
 {
 	return find(frame, address, type, count, written, false);
 }
@@ -227,7 +242,8 @@ bool split_frame_keep(struct split_frame *frame, u64 handle)
 	return !allocation || split_allocation_keep(frame->host, allocation);
 }
 
-static int resolve_symbol(struct split_frame *frame, u64 handle, const struct split_type *type, void **address)
+static int resolve_symbol(struct split_frame *frame, u64 handle, const struct split_type *type,
+			  void **address)
 {
 	const struct split_driver *driver = frame->host->driver;
 	const struct split_symbol *symbol;
@@ -239,7 +255,8 @@ static int resolve_symbol(struct split_frame *frame, u64 handle, const struct sp
 	if (offset && offset >= symbol->size)
 		return -ERANGE;
 	if (type && type != &split_opaque && symbol->type != type) {
-		unsigned long count = symbol->type && symbol->type->size ? symbol->size / symbol->type->size : 1;
+		unsigned long count = symbol->type && symbol->type->size ?
+				      symbol->size / symbol->type->size : 1;
 
 		if (!fits(symbol->type, count, offset, type))
 			return -EPROTOTYPE;
@@ -256,7 +273,8 @@ static bool is_lock(const struct split_type *type)
 }
 
 /* The address that a handle stands for, if an object of `type` is there; of any type for NULL. */
-int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address)
+int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type,
+			void **address)
 {
 	struct split_object *object;
 	unsigned long offset = SPLIT_OFFSET(handle);
@@ -266,7 +284,8 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		return 0;
 	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS)
 		return resolve_symbol(frame, handle, type, address);
-	if (handle >> 60 || SPLIT_GENERATION(handle) != SPLIT_FRAME(frame->id) || SPLIT_INDEX(handle) >= frame->nobjects)
+	if (handle >> 60 || SPLIT_GENERATION(handle) != SPLIT_FRAME(frame->id) ||
+	    SPLIT_INDEX(handle) >= frame->nobjects)
 		return -EBADF;
 	object = &frame->objects[SPLIT_INDEX(handle)];
 	if (object->gone)
@@ -286,7 +305,8 @@ int split_frame_resolve(struct split_frame *frame, u64 handle, const struct spli
 		if (object->type || !object->allocation)
 			return -EPROTOTYPE;
 		if (is_lock(type) ? !give_type_with(frame, object, offset, type)
-				  : offset || !give_type(frame, object, type, elements(object->allocation, type)))
+				  : offset || !give_type(frame, object, type,
+							 elements(object->allocation, type)))
 			return -EPROTOTYPE;
 	}
 	if (type == &split_io && !split_is_mapped(frame->host, object->address + offset))

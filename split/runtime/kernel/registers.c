@@ -26,7 +26,8 @@ static bool allowed(struct split_host *host, bool port, unsigned long start, uns
 	for (i = 0; i < n; i++) {
 		const struct split_range *range = &host->ranges[i];
 
-		if (range->port == port && start >= range->start && size <= range->size && start - range->start <= range->size - size)
+		if (range->port == port && start >= range->start && size <= range->size &&
+		    start - range->start <= range->size - size)
 			return true;
 	}
 	return false;
@@ -49,12 +50,14 @@ static struct split_range *mapping(struct split_host *host, unsigned long start)
 	return NULL;
 }
 
-static void allow(struct split_host *host, bool port, unsigned long start, unsigned long size, phys_addr_t bus)
+static void allow(struct split_host *host, bool port, unsigned long start, unsigned long size,
+		  phys_addr_t bus)
 {
 	mutex_lock(&host->lock);
 	if (size && !allowed(host, port, start, size)) {
 		struct split_range *free = port ? NULL : mapping(host, 0);
-		u32 window = host->maps && bus && PAGE_ALIGNED(bus | size) && size <= SPLIT_WINDOW_MAX ? ++host->windows : 0;
+		u32 window = host->maps && bus && PAGE_ALIGNED(bus | size) &&
+			     size <= SPLIT_WINDOW_MAX ? ++host->windows : 0;
 
 		if (free) {
 			free->size = size;
@@ -62,11 +65,13 @@ static void allow(struct split_host *host, bool port, unsigned long start, unsig
 			free->window = window;
 			smp_store_release(&free->start, start);
 		} else if (host->nranges < SPLIT_RANGES) {
-			host->ranges[host->nranges] = (struct split_range){ start, size, bus, window, port };
+			host->ranges[host->nranges] =
+				(struct split_range){ start, size, bus, window, port };
 			/* Who reads the number without the lock finds the whole range. */
 			smp_store_release(&host->nranges, host->nranges + 1);
 		} else {
-			pr_warn("%s: more than %d ranges of registers: the user half cannot use the last\n", host->driver->name, SPLIT_RANGES);
+			pr_warn("%s: more than %d ranges of registers: the user half cannot use "
+				"the last\n", host->driver->name, SPLIT_RANGES);
 		}
 	}
 	mutex_unlock(&host->lock);
@@ -79,7 +84,8 @@ void split_allow_ports(struct split_host *host, unsigned long start, unsigned lo
 }
 EXPORT_SYMBOL_GPL(split_allow_ports);
 
-void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size, phys_addr_t bus)
+void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size,
+		    phys_addr_t bus)
 {
 	if (host && address)
 		allow(host, false, (unsigned long)address, size, bus);
@@ -145,7 +151,8 @@ static long io_access(struct split_frame *frame, struct split_call *call)
 	void *found;
 	void __iomem *at;
 	/* The handle is that of the mapping's begin; how long it is, only `allowed` knows. */
-	long error = split_frame_resolve(frame, call->arguments[0] & ~((1UL << SPLIT_OFFSET_BITS) - 1), NULL, &found);
+	long error = split_frame_resolve(frame, call->arguments[0] &
+					 ~((1UL << SPLIT_OFFSET_BITS) - 1), NULL, &found);
 
 	if (error)
 		return error;
@@ -156,7 +163,8 @@ static long io_access(struct split_frame *frame, struct split_call *call)
 	if (!allowed(frame->host, false, (unsigned long)at, size))
 		error = -EACCES;
 	else if (write) /* pci_iomap maps ports, too */
-		size == 1 ? iowrite8(value, at) : size == 2 ? iowrite16(value, at) : iowrite32(value, at);
+		size == 1 ? iowrite8(value, at) : size == 2 ? iowrite16(value, at) :
+			iowrite32(value, at);
 	else
 		call->result = size == 1 ? ioread8(at) : size == 2 ? ioread16(at) : ioread32(at);
 	up_read(&registers);
@@ -196,7 +204,8 @@ static vm_fault_t window_fault(struct vm_fault *fault)
 	mutex_lock(&host->lock);
 	for (i = 0; window && !host->gone && i < host->nranges; i++)
 		if (host->ranges[i].window == window && at < host->ranges[i].size)
-			result = vmf_insert_pfn(fault->vma, fault->address, PHYS_PFN(host->ranges[i].bus + at));
+			result = vmf_insert_pfn(fault->vma, fault->address,
+						PHYS_PFN(host->ranges[i].bus + at));
 	mutex_unlock(&host->lock);
 	return result;
 }
@@ -212,7 +221,8 @@ int split_map_window(struct file *file, struct vm_area_struct *vma)
 		return -ENODEV;
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
 		return -EINVAL;
-	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, VM_MAYEXEC);
+	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY,
+		     VM_MAYEXEC);
 	vma->vm_page_prot = pgprot_decrypted(pgprot_noncached(vma->vm_page_prot));
 	vma->vm_ops = &window_operations;
 	return 0;
@@ -223,5 +233,6 @@ long split_register_call(struct split_frame *frame, struct split_call *call)
 {
 	if (call->function == SPLIT_CALL_WINDOW)
 		return window_call(frame, call);
-	return call->function < SPLIT_CALL_IO_READ ? port_access(frame->host, call) : io_access(frame, call);
+	return call->function < SPLIT_CALL_IO_READ ? port_access(frame->host, call) :
+	       io_access(frame, call);
 }

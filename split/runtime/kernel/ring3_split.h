@@ -35,7 +35,8 @@ bool split_asks(struct split_host *host);
  * begins there.
  */
 void split_allow_ports(struct split_host *host, unsigned long start, unsigned long size);
-void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size, phys_addr_t bus);
+void split_allow_io(struct split_host *host, void __iomem *address, unsigned long size,
+		    phys_addr_t bus);
 void split_deny_io(struct split_host *host, const void __iomem *address);
 bool split_is_mapped(struct split_host *host, const void __iomem *address);
 
@@ -68,10 +69,13 @@ struct split_alone {
 };
 struct split_alone split_alone_begin(struct split_host *host);
 void split_alone_end(struct split_alone *alone);
-#define SPLIT_ALONE struct split_alone split_alone __attribute__((cleanup(split_alone_end))) = split_alone_begin(split_host)
+#define SPLIT_ALONE \
+	struct split_alone split_alone __attribute__((cleanup(split_alone_end))) = \
+		split_alone_begin(split_host)
 
 /* Interrupts that are disabled while the user half has a combolock. */
-int split_request_irq(struct split_host *host, unsigned int irq, irq_handler_t handler, unsigned long flags, const char *name, void *dev);
+int split_request_irq(struct split_host *host, unsigned int irq, irq_handler_t handler,
+		      unsigned long flags, const char *name, void *dev);
 const void *split_free_irq(struct split_host *host, unsigned int irq, void *dev);
 
 /* Frees what the user half has allocated, or what the kernel half has. */

@@ -27,9 +27,11 @@
 #include "ring3_split.h"
 
 #define SPLIT_OBJECTS 4096   /* of a frame */
-#define SPLIT_TAKEN 32	     /* locks, bits and results of calls that a frame is answerable for at once */
+/* locks, bits and results of calls that a frame is answerable for at once */
+#define SPLIT_TAKEN 32
 #define SPLIT_MEMORY (16UL << 20) /* that a user half may allocate */
-#define SPLIT_ENDINGS 64  /* of objects that a host remembers for frames that have not looked since */
+/* of objects that a host remembers for frames that have not looked since */
+#define SPLIT_ENDINGS 64
 #define SPLIT_TEXTS (64UL << 10)
 #define SPLIT_RANGES 16
 #define SPLIT_IRQS 8 /* that a driver with combolocks may have */
@@ -89,8 +91,10 @@ struct split_host {
 	struct split_ended ended[SPLIT_ENDINGS];
 	u32 endings; /* that there were */
 	atomic_t unanswered; /* upcalls, by the user half that there is */
-	atomic_t late;	     /* of its threads, whose frame was cancelled and that have not come back yet */
-	unsigned long hold_off; /* jiffies: until then, after an upcall has failed, what can wait does */
+	/* of its threads, whose frame was cancelled and that have not come back yet */
+	atomic_t late;
+	/* jiffies: until then, after an upcall has failed, what can wait does */
+	unsigned long hold_off;
 	bool gone;    /* the driver is unloaded */
 	bool leaving; /* the user half has closed the device, and its frames are being ended */
 };
@@ -105,7 +109,8 @@ struct split_object {
 	bool written;  /* of bytes */
 	bool gone;
 	bool made;     /* a call has given it */
-	u32 via;       /* the object by whose members it was found, and 1; 0: by an argument or a call */
+	/* the object by whose members it was found, and 1; 0: by an argument or a call */
+	u32 via;
 	u32 ending;    /* by which it ended, and 1 */
 };
 
@@ -134,7 +139,8 @@ struct split_frame {
 	struct task_struct *answerer; /* in a call of this frame; NULL: none is; only compared */
 	bool rtnl; /* which it has taken */
 	bool undoes; /* its answerer gives back what a frame of its own upcalls had taken */
-	const struct work_struct *work; /* in which, or in whose answer, it was called up; only compared */
+	/* in which, or in whose answer, it was called up; only compared */
+	const struct work_struct *work;
 	struct completion done;
 	long result;
 	bool failed;
@@ -160,10 +166,14 @@ bool split_alone_begin_call(struct split_frame *frame, struct split_alone *alone
 void split_cross(bool up);
 
 /* object.c */
-u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
-u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type, unsigned long count, bool written);
-int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type, void **address);
-int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads, void **address);
+u32 split_frame_add(struct split_frame *frame, void *address, const struct split_type *type,
+		    unsigned long count, bool written);
+u64 split_frame_handle(struct split_frame *frame, void *address, const struct split_type *type,
+		       unsigned long count, bool written);
+int split_frame_resolve(struct split_frame *frame, u64 handle, const struct split_type *type,
+			void **address);
+int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size, bool reads,
+		      void **address);
 int split_frame_word(struct split_frame *frame, u64 handle, void **address);
 u64 split_frame_result(struct split_frame *frame, void *address, const struct split_type *type);
 bool split_frame_keep(struct split_frame *frame, u64 handle);
@@ -172,7 +182,8 @@ void split_frame_forget(struct split_frame *frame);
 /* ended.c */
 int split_hear(struct split_frame *frame);
 bool split_is_ended(const struct split_frame *frame, const void *address);
-int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned long address, struct split_ended *ended);
+int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned long address,
+		 struct split_ended *ended);
 int split_hear_of(struct split_frame *frame, const struct split_ended *ended);
 
 /* memory.c */
@@ -200,10 +211,13 @@ int split_apply(struct split_frame *frame);
 long split_call(struct split_frame *frame, struct split_call *call);
 
 /* taken.c */
-void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result);
+void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments,
+		unsigned long result);
 void split_given_back(struct split_frame *frame, struct split_taken *one);
-struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second);
-void split_note(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result);
+struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first,
+				     unsigned long second);
+void split_note(struct split_frame *frame, u32 function, const unsigned long *arguments,
+		unsigned long result);
 void split_give_up(struct split_frame *frame, struct split_taken *one);
 void split_undo(struct split_frame *frame);
 

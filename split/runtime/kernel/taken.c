@@ -5,7 +5,8 @@
  */
 #include "runtime.h"
 
-void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
+void split_take(struct split_frame *frame, u32 function, const unsigned long *arguments,
+		unsigned long result)
 {
 	struct split_taken *one = &frame->taken[frame->ntaken++];
 
@@ -20,12 +21,14 @@ void split_given_back(struct split_frame *frame, struct split_taken *one)
 }
 
 /* The last thing of a kind that was taken, if it was this one. */
-struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first, unsigned long second)
+struct split_taken *split_find_taken(struct split_frame *frame, u32 function, unsigned long first,
+				     unsigned long second)
 {
 	struct split_taken *one = &frame->taken[frame->ntaken];
 
 	while (one-- != frame->taken)
-		if (one->function == function && one->arguments[0] == first && one->arguments[1] == second)
+		if (one->function == function && one->arguments[0] == first &&
+		    one->arguments[1] == second)
 			return one;
 	return NULL;
 }
@@ -47,20 +50,25 @@ void split_give_up(struct split_frame *frame, struct split_taken *one)
 }
 
 /* Keeps account of what a function of the table has taken, or given back. */
-void split_note(struct split_frame *frame, u32 function, const unsigned long *arguments, unsigned long result)
+void split_note(struct split_frame *frame, u32 function, const unsigned long *arguments,
+		unsigned long result)
 {
 	const struct split_downcall *calls = frame->host->driver->downcalls;
 	struct split_taken *one = &frame->taken[frame->ntaken];
-	bool done = calls[function].result.way == SPLIT_OBJECT ? !IS_ERR_OR_NULL((void *)result) : !(int)result;
+	bool done = calls[function].result.way == SPLIT_OBJECT ? !IS_ERR_OR_NULL((void *)result) :
+		    !(int)result;
 
 	/* What nothing ends is begun once, however often it is called. */
-	if (calls[function].undo && done && (calls[function].undone_by || !split_find_taken(frame, function, arguments[0], arguments[1])))
+	if (calls[function].undo && done &&
+	    (calls[function].undone_by ||
+	     !split_find_taken(frame, function, arguments[0], arguments[1])))
 		split_take(frame, function, arguments, result);
 	while (one-- != frame->taken) {
-		const struct split_downcall *by = one->function < SPLIT_CALL_ALLOCATE ? &calls[one->function] : NULL;
+		const struct split_downcall *by = one->function < SPLIT_CALL_ALLOCATE ?
+						  &calls[one->function] : NULL;
 
-		if (by && by->undone_by == function + 1 &&
-		    arguments[by->undone_key] == (by->key == SPLIT_ARGUMENTS ? one->result : one->arguments[by->key])) {
+		if (by && by->undone_by == function + 1 && arguments[by->undone_key] ==
+		    (by->key == SPLIT_ARGUMENTS ? one->result : one->arguments[by->key])) {
 			split_given_back(frame, one);
 			break;
 		}

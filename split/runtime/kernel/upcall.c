@@ -20,15 +20,18 @@ MODULE_PARM_DESC(grace_ms, "how long an upcall waits for a user half, when there
 
 static unsigned int deadline_ms;
 module_param(deadline_ms, uint, 0644);
-MODULE_PARM_DESC(deadline_ms, "how long a user half may take to answer, where its entry allows more; 0: what the entry allows");
+MODULE_PARM_DESC(deadline_ms, "how long a user half may take to answer, where its entry allows "
+		 "more; 0: what the entry allows");
 
 static unsigned int timeout_factor = 1;
 module_param(timeout_factor, uint, 0644);
-MODULE_PARM_DESC(timeout_factor, "times as long as its entry allows may a user half take, for one that a debugger stops or a checker slows down; default 1");
+MODULE_PARM_DESC(timeout_factor, "times as long as its entry allows may a user half take, for one "
+		 "that a debugger stops or a checker slows down; default 1");
 
 static unsigned int first_upcall;
 module_param(first_upcall, uint, 0444);
-MODULE_PARM_DESC(first_upcall, "a driver's upcalls are counted from here on: for tests, of what comes after 65,534 of them");
+MODULE_PARM_DESC(first_upcall, "a driver's upcalls are counted from here on: for tests, of what "
+		 "comes after 65,534 of them");
 
 static atomic_t failed, atomic;
 
@@ -57,15 +60,16 @@ static int get_halves(char *buffer, const struct kernel_param *parameter)
 
 	mutex_lock(&hosts_lock);
 	list_for_each_entry(host, &hosts, link)
-		length += sysfs_emit_at(buffer, length, "%s %d %d\n", host->driver->name, !!READ_ONCE(host->file),
-					atomic_read(&host->unanswered));
+		length += sysfs_emit_at(buffer, length, "%s %d %d\n", host->driver->name,
+					!!READ_ONCE(host->file), atomic_read(&host->unanswered));
 	mutex_unlock(&hosts_lock);
 	return length;
 }
 
 static const struct kernel_param_ops halves = { .get = get_halves };
 module_param_cb(halves, &halves, NULL, 0444);
-MODULE_PARM_DESC(halves, "drivers: name, whether there is a user half, upcalls that it has not answered in time");
+MODULE_PARM_DESC(halves, "drivers: name, whether there is a user half, upcalls that it has not "
+		 "answered in time");
 
 static void free_host(struct kref *kref)
 {
@@ -117,7 +121,8 @@ bool split_answers_for(struct split_host *host, const struct work_struct *work)
 }
 EXPORT_SYMBOL_GPL(split_answers_for);
 
-static struct split_frame *new_frame(struct split_host *host, unsigned int entry, const unsigned long *arguments)
+static struct split_frame *new_frame(struct split_host *host, unsigned int entry,
+				     const unsigned long *arguments)
 {
 	struct split_frame *frame = kzalloc(sizeof(*frame), GFP_KERNEL), *before;
 
@@ -172,7 +177,8 @@ static void cancel(struct split_frame *frame)
 /* Whether a sleep is allowed where the caller stands. CONFIG_PREEMPT_COUNT makes this exact. */
 bool split_may_sleep(void)
 {
-	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() && !rcu_preempt_depth();
+	return IS_ENABLED(CONFIG_PREEMPT_COUNT) && !in_atomic() && !irqs_disabled() &&
+	       !rcu_preempt_depth();
 }
 
 /* How long the user half may take. */
@@ -194,7 +200,8 @@ static bool serves(struct split_host *host)
  */
 bool split_asks(struct split_host *host)
 {
-	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) && time_after_eq(jiffies, READ_ONCE(host->hold_off));
+	return host && split_may_sleep() && serves(host) && !atomic_read(&host->late) &&
+	       time_after_eq(jiffies, READ_ONCE(host->hold_off));
 }
 EXPORT_SYMBOL_GPL(split_asks);
 
@@ -204,7 +211,8 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 
 	/* One that is about to go is none: what ends with it is asked of the next one. */
 	if (!serves(host))
-		wait_event_killable_timeout(host->attached, serves(host) || host->gone, msecs_to_jiffies(grace_ms));
+		wait_event_killable_timeout(host->attached, serves(host) || host->gone,
+					    msecs_to_jiffies(grace_ms));
 	mutex_lock(&host->lock);
 	there = serves(host) && !host->gone;
 	if (there)
@@ -216,7 +224,8 @@ static bool enqueue(struct split_host *host, struct split_frame *frame)
 }
 
 /* One try. `died` tells whether the user half has died in it, or gave it up. */
-static long upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments, bool *died)
+static long upcall(struct split_host *host, unsigned int entry, const unsigned long *arguments,
+		   bool *died)
 {
 	struct split_frame *frame;
 	const char *why = NULL;
@@ -226,7 +235,8 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 	result = host->driver->entries[entry].failure;
 	if (!split_may_sleep()) {
 		atomic_inc(&atomic);
-		pr_err_ratelimited("%s: %s is called in atomic context: refused\n", host->driver->name, host->driver->entries[entry].name);
+		pr_err_ratelimited("%s: %s is called in atomic context: refused\n",
+				   host->driver->name, host->driver->entries[entry].name);
 		return result;
 	}
 	frame = new_frame(host, entry, arguments);
@@ -249,13 +259,15 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		 * Its caller takes an int, and what is no error for a success, as the core does
 		 * that probes.
 		 */
-		if (!frame->failed && (int)frame->result >= 0 && frame->entry->ensures && !frame->entry->ensures(arguments)) {
+		if (!frame->failed && (int)frame->result >= 0 && frame->entry->ensures &&
+		    !frame->entry->ensures(arguments)) {
 			frame->failed = true;
 			why = "it has not done what it says";
 		} else if (!frame->failed)
 			result = frame->result;
 		else
-			why = left == 0 ? "the user half does not answer" : left < 0 ? "the caller is killed" : "the user half has died, or gave it up";
+			why = left == 0 ? "the user half does not answer" : left < 0 ?
+			      "the caller is killed" : "the user half has died, or gave it up";
 	}
 	if (frame->failed)
 		split_undo(frame);
@@ -266,7 +278,8 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 		 */
 		WRITE_ONCE(host->hold_off, jiffies + HZ);
 		atomic_inc(&failed);
-		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name, why);
+		pr_warn_ratelimited("%s: %s fails: %s\n", host->driver->name, frame->entry->name,
+				    why);
 	}
 	split_frame_put(frame);
 	return result;
@@ -280,7 +293,8 @@ long split_upcall(struct split_host *host, unsigned int entry, const unsigned lo
 	if (!host)
 		return -ENODEV;
 	result = upcall(host, entry, arguments, &died);
-	return died && host->driver->entries[entry].again ? upcall(host, entry, arguments, &died) : result;
+	return died && host->driver->entries[entry].again ? upcall(host, entry, arguments, &died) :
+	       result;
 }
 EXPORT_SYMBOL_GPL(split_upcall);
 
@@ -298,12 +312,15 @@ struct split_frame *split_frame_next(struct split_host *host, struct file *file,
 		 * One thread for each upcall: who was woken for nothing would take the processor
 		 * from the one that answers.
 		 */
-		left = ___wait_event(host->work, ___wait_cond_timeout(!list_empty_careful(&host->waiting) || host->gone),
-				     TASK_INTERRUPTIBLE, 1, left, __ret = schedule_timeout(__ret));
+		left = ___wait_event(host->work,
+				     ___wait_cond_timeout(!list_empty_careful(&host->waiting) ||
+							  host->gone), TASK_INTERRUPTIBLE, 1, left,
+				     __ret = schedule_timeout(__ret));
 		if (left <= 0 || host->gone)
 			break;
 		mutex_lock(&host->lock);
-		frame = host->file == file ? list_first_entry_or_null(&host->waiting, struct split_frame, link) : NULL;
+		frame = host->file == file ?
+			list_first_entry_or_null(&host->waiting, struct split_frame, link) : NULL;
 		if (frame) {
 			list_move_tail(&frame->link, &host->running);
 			kref_get(&frame->references);
@@ -365,8 +382,8 @@ void split_detach(struct split_host *host, struct file *file)
 	do {
 		mutex_lock(&host->lock);
 		host->leaving = true;
-		frame = list_first_entry_or_null(&host->running, struct split_frame, link)
-				?: list_first_entry_or_null(&host->waiting, struct split_frame, link);
+		frame = list_first_entry_or_null(&host->running, struct split_frame, link) ?:
+			list_first_entry_or_null(&host->waiting, struct split_frame, link);
 		if (frame) {
 			kref_get(&frame->references);
 		} else {

@@ -88,8 +88,8 @@ void __warn_printk(const char *format, ...)
 	va_end(list);
 }
 
-void print_hex_dump(const char *level, const char *prefix, int kind, int width, int group, const unsigned char *bytes, size_t length,
-		    _Bool text)
+void print_hex_dump(const char *level, const char *prefix, int kind, int width, int group,
+		    const unsigned char *bytes, size_t length, _Bool text)
 {
 	(void)level;
 	(void)kind;
@@ -151,7 +151,10 @@ static void delay_ns(unsigned long ns)
 void __udelay(unsigned long us) { delay_ns(us * 1000); }
 void __ndelay(unsigned long ns) { delay_ns(ns); }
 /* The argument is microseconds * 2^32 / 10^6. */
-void __const_udelay(unsigned long loops) { delay_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32)); }
+void __const_udelay(unsigned long loops)
+{
+	delay_ns((unsigned long)((unsigned __int128)loops * 1000000000 >> 32));
+}
 /* Who sleeps may wait for what others do meanwhile. */
 static void sleep_in_step(unsigned long ns)
 {
@@ -222,7 +225,10 @@ int scnprintf(char *to, size_t size, const char *format, ...)
  * The first 32 link modes have the numbers that they always had; what follows is zero in what the
  * core hands to a driver.
  */
-void ethtool_convert_legacy_u32_to_link_mode(unsigned long *modes, unsigned int legacy) { modes[0] = legacy; }
+void ethtool_convert_legacy_u32_to_link_mode(unsigned long *modes, unsigned int legacy)
+{
+	modes[0] = legacy;
+}
 _Bool ethtool_convert_link_mode_to_legacy_u32(unsigned int *legacy, const unsigned long *modes)
 {
 	/* There have been more than 64 and fewer than 129 modes since 5.7. */
@@ -256,7 +262,10 @@ void __mutex_init(void *mutex, const char *name, void *key)
 	split_kernel(SPLIT_CALL_MUTEX_INIT, object(mutex, "mutex_init"), 0, 0);
 }
 void mutex_lock(void *mutex) { split_kernel(SPLIT_CALL_LOCK, object(mutex, "mutex_lock"), 0, 0); }
-void mutex_unlock(void *mutex) { split_kernel(SPLIT_CALL_UNLOCK, object(mutex, "mutex_unlock"), 0, 0); }
+void mutex_unlock(void *mutex)
+{
+	split_kernel(SPLIT_CALL_UNLOCK, object(mutex, "mutex_unlock"), 0, 0);
+}
 int mutex_lock_interruptible(void *mutex)
 {
 	mutex_lock(mutex);

@@ -54,13 +54,15 @@ long split_ioctl_call(struct split_call *call)
 	return 0;
 }
 
-long split_kernel(unsigned int function, unsigned long first, unsigned long second, unsigned long third)
+long split_kernel(unsigned int function, unsigned long first, unsigned long second,
+		  unsigned long third)
 {
 	struct split_call call = { .function = function, .arguments = { first, second, third } };
 	long error = split_ioctl_call(&call);
 
 	if (error)
-		split_abandon("%s: call %x is refused: %s", split_frame->entry->name, function, strerror((int)-error));
+		split_abandon("%s: call %x is refused: %s", split_frame->entry->name, function,
+			      strerror((int)-error));
 	return call.result;
 }
 
@@ -83,7 +85,8 @@ static char *formatted(const char *format, unsigned int behind, unsigned long *s
 	return text;
 }
 
-static unsigned long argument(unsigned int i, const unsigned long *saved, const unsigned long *stack)
+static unsigned long argument(unsigned int i, const unsigned long *saved,
+			      const unsigned long *stack)
 {
 	return i < 6 ? saved[i] : stack[i - 6];
 }
@@ -103,7 +106,8 @@ static unsigned long lend(const struct split_stub *stub, unsigned int i, unsigne
 	while (view < entry->nviews && entry->views[view].type != type)
 		view++;
 	if (!type || !type->size || view == entry->nviews)
-		split_abandon("%s: argument %u of %s is memory that only the user half has", entry->name, i, function->name);
+		split_abandon("%s: argument %u of %s is memory that only the user half has",
+			      entry->name, i, function->name);
 	handle = (unsigned long)split_kernel(SPLIT_CALL_ALLOCATE, type->size, 0, 0);
 	split_lend_copy(split_frame, handle, (void *)address, type->size);
 	split_kernel(SPLIT_CALL_STEP, handle, stub->number, i);
@@ -121,13 +125,15 @@ void split_fail(unsigned int call)
 /* Whether this call fails as if the kernel had said so: the driver's own way out of it is tried. */
 static int fails(const char *name)
 {
-	if (__atomic_load_n(&failing, __ATOMIC_RELAXED) < 0 || __atomic_sub_fetch(&failing, 1, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&failing, __ATOMIC_RELAXED) < 0 ||
+	    __atomic_sub_fetch(&failing, 1, __ATOMIC_RELAXED))
 		return 0;
 	split_log("%s: the call of %s fails, as was wanted", split_frame->entry->name, name);
 	return 1;
 }
 
-static unsigned long call_table(const struct split_stub *stub, unsigned long *saved, unsigned long *stack)
+static unsigned long call_table(const struct split_stub *stub, unsigned long *saved,
+				unsigned long *stack)
 {
 	const struct split_downcall *function = &split_driver.downcalls[stub->number];
 	struct split_call call = { .function = stub->number };
@@ -150,7 +156,8 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 				call.arguments[i] = value | SPLIT_OWN_MEMORY;
 		} else if (function->arguments[i].way == SPLIT_NUMBER) {
 			if (value)
-				memcpy(&call.arguments[i], (void *)value, function->arguments[i].size);
+				memcpy(&call.arguments[i], (void *)value,
+				       function->arguments[i].size);
 			/* Many functions only write it. */
 			SPLIT_DEFINED(&call.arguments[i], function->arguments[i].size);
 		} else if (function->arguments[i].way == SPLIT_RESULT) {
@@ -163,17 +170,21 @@ static unsigned long call_table(const struct split_stub *stub, unsigned long *sa
 	if (stub->format >= 0) {
 		unsigned int format = (unsigned int)stub->format;
 
-		call.arguments[format] = (unsigned long)formatted((char *)call.arguments[format], function->narguments, saved, stack);
+		call.arguments[format] = (unsigned long)formatted((char *)call.arguments[format],
+								  function->narguments, saved,
+								  stack);
 	}
 	error = split_ioctl_call(&call);
 	for (unsigned int i = 0; i < function->narguments; i++)
 		if (lent[i])
 			split_end_loan(split_frame, lent[i]);
 	if (error)
-		split_abandon("%s: the call of %s is refused: %s", split_frame->entry->name, function->name, strerror((int)-error));
+		split_abandon("%s: the call of %s is refused: %s", split_frame->entry->name,
+			      function->name, strerror((int)-error));
 	for (unsigned int i = 0; i < function->narguments; i++)
 		if (function->arguments[i].way == SPLIT_NUMBER && argument(i, saved, stack))
-			memcpy((void *)argument(i, saved, stack), &call.arguments[i], function->arguments[i].size);
+			memcpy((void *)argument(i, saved, stack), &call.arguments[i],
+			       function->arguments[i].size);
 		else if (cells[i])
 			*cells[i] = split_pointer(split_frame, call.arguments[i]);
 	if (function->result.way != SPLIT_OBJECT || (unsigned long)call.result >= -ERRORS)
@@ -206,14 +217,16 @@ unsigned long split_dispatch(unsigned int number, unsigned long *saved, unsigned
 		return call_table(stub, saved, stack);
 	if (stub->kind == SPLIT_STUB_MEMORY)
 		return allocate(stub, saved);
-	split_abandon("%s: %s is not to be had in a user half", split_frame->entry->name, stub->name);
+	split_abandon("%s: %s is not to be had in a user half", split_frame->entry->name,
+		      stub->name);
 }
 
 __asm__(".globl split_thunk\n"
 	".type split_thunk, @function\n"
 	"split_thunk:\n"
 	"	.cfi_startproc\n"
-	"	push %r9\n	push %r8\n	push %rcx\n	push %rdx\n	push %rsi\n	push %rdi\n"
+	"	push %r9\n	push %r8\n	push %rcx\n"
+	"	push %rdx\n	push %rsi\n	push %rdi\n"
 	"	.cfi_def_cfa_offset 56\n"
 	"	mov %eax, %edi\n"
 	"	mov %rsp, %rsi\n"

@@ -9,7 +9,8 @@
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
-	return "detect_leaks=0:exitcode=99:handle_segv=1:allow_user_segv_handler=0:detect_stack_use_after_return=0";
+	return "detect_leaks=0:exitcode=99:handle_segv=1:allow_user_segv_handler=0:"
+	       "detect_stack_use_after_return=0";
 }
 
 #else

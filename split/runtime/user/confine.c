@@ -36,7 +36,8 @@
 
 static int failed(const char *what)
 {
-	split_log("it cannot be confined (%s: %s): start it as root, or with --unconfined", what, strerror(errno));
+	split_log("it cannot be confined (%s: %s): start it as root, or with --unconfined", what,
+		  strerror(errno));
 	return -1;
 }
 
@@ -56,7 +57,8 @@ static int limit(void)
 	static const struct {
 		__rlimit_resource_t resource;
 		rlim_t most;
-	} limits[] = { { RLIMIT_NOFILE, FILES }, { RLIMIT_CORE, 0 }, { RLIMIT_NPROC, THREADS_OF_USER } };
+	} limits[] = { { RLIMIT_NOFILE, FILES }, { RLIMIT_CORE, 0 },
+		       { RLIMIT_NPROC, THREADS_OF_USER } };
 
 	for (unsigned int i = 0; i < sizeof(limits) / sizeof(*limits); i++) {
 		struct rlimit now;
@@ -109,7 +111,8 @@ static int empty_root(void)
 
 static int change_user(unsigned int user, unsigned int group)
 {
-	if (setgroups(0, NULL) < 0 || setresgid(group, group, group) < 0 || setresuid(user, user, user) < 0)
+	if (setgroups(0, NULL) < 0 || setresgid(group, group, group) < 0 ||
+	    setresuid(user, user, user) < 0)
 		return failed("another user");
 	return 0;
 }
@@ -128,7 +131,8 @@ static int drop_capabilities(void)
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct none[2] = { 0 }, left[2];
 
-	if (syscall(SYS_capset, &header, none) < 0 || syscall(SYS_capget, &header, left) < 0 || memcmp(none, left, sizeof(none)))
+	if (syscall(SYS_capset, &header, none) < 0 || syscall(SYS_capget, &header, left) < 0 ||
+	    memcmp(none, left, sizeof(none)))
 		return failed("capabilities");
 	return 0;
 }
@@ -145,7 +149,8 @@ static int restrict_files(void)
 	long version = syscall(SYS_landlock_create_ruleset, NULL, 0, 1), rules;
 
 	if (version < 1) {
-		split_log("this kernel has no landlock: only the empty root and the filter of system calls keep it from files");
+		split_log("this kernel has no landlock: only the empty root and the filter of "
+			  "system calls keep it from files");
 		return 0;
 	}
 	if (version >= 2)
@@ -158,7 +163,8 @@ static int restrict_files(void)
 		handled.files |= 1 << 15; /* ioctl of devices that it would open */
 	if (version >= 6)
 		handled.others = 3; /* abstract sockets, signals */
-	rules = syscall(SYS_landlock_create_ruleset, &handled, version >= 6 ? 24 : version >= 4 ? 16 : 8, 0);
+	rules = syscall(SYS_landlock_create_ruleset, &handled,
+			version >= 6 ? 24 : version >= 4 ? 16 : 8, 0);
 	if (rules < 0 || syscall(SYS_landlock_restrict_self, rules, 0) < 0 || close((int)rules) < 0)
 		return failed("landlock");
 	return 0;
@@ -174,7 +180,8 @@ struct rule {
 
 #define THREAD (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
 #define ELSEWHERE \
-	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_PTRACE)
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | \
+	 CLONE_NEWPID | CLONE_NEWNET | CLONE_PTRACE)
 #define ANY(name) { SYS_##name, 0, 0, 0, 0 }
 #define ONLY(name, argument, mask, value) { SYS_##name, argument, mask, (unsigned int)(value), 0 }
 #define ANSWER(name, error) { SYS_##name, 0, 0, 0, error }
@@ -193,7 +200,8 @@ static const struct rule rules[] = {
 	ANY(mremap),
 	ANY(brk),
 	ONLY(madvise, 2, ~0U, MADV_DONTNEED),
-	ONLY(madvise, 2, ~0U, 102 /* guard pages of stacks, as newer C libraries make them: MADV_GUARD_INSTALL */),
+	/* 102 is MADV_GUARD_INSTALL: guard pages of stacks, as newer C libraries make them. */
+	ONLY(madvise, 2, ~0U, 102),
 	/*
 	 * Threads, and no process. The C library does without clone3, whose arguments no filter
 	 * sees.
@@ -236,18 +244,23 @@ static int filter_calls(void)
 	unsigned short n = 0;
 
 	code[n++] = (struct sock_filter)LOAD(offsetof(struct seccomp_data, arch));
-	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+	code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1,
+						 0);
 	code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_KILL_PROCESS);
 	for (const struct rule *rule = rules; rule < rules + COUNT; rule++) {
-		unsigned int verdict = rule->error ? SECCOMP_RET_ERRNO | rule->error : SECCOMP_RET_ALLOW;
-		unsigned int value = rule->call == SYS_tgkill ? (unsigned int)getpid() : rule->value;
+		unsigned int verdict = rule->error ? SECCOMP_RET_ERRNO | rule->error :
+				       SECCOMP_RET_ALLOW;
+		unsigned int value = rule->call == SYS_tgkill ? (unsigned int)getpid() :
+				     rule->value;
 
 		code[n++] = (struct sock_filter)LOAD(offsetof(struct seccomp_data, nr));
 		if (rule->mask) {
 			code[n++] = (struct sock_filter)UNLESS(rule->call, 4);
 			/* The lower half, which is all that the kernel looks at of these. */
-			code[n++] = (struct sock_filter)LOAD(offsetof(struct seccomp_data, args[rule->argument]));
-			code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, rule->mask);
+			code[n++] = (struct sock_filter)LOAD(offsetof(struct seccomp_data,
+								      args[rule->argument]));
+			code[n++] = (struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K,
+								 rule->mask);
 			code[n++] = (struct sock_filter)UNLESS(value, 1);
 		} else {
 			code[n++] = (struct sock_filter)UNLESS(rule->call, 1);
@@ -288,7 +301,8 @@ int split_confine(unsigned int user, unsigned int group, int tied)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return failed("no new privileges");
-	if ((rights && change_user(user, group)) || (tied && tie_to_parent()) || restrict_files() || drop_capabilities())
+	if ((rights && change_user(user, group)) || (tied && tie_to_parent()) || restrict_files() ||
+	    drop_capabilities())
 		return -1;
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return failed("hiding its memory");

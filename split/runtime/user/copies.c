@@ -37,7 +37,8 @@ void *split_pointer(struct split_frame *frame, unsigned long handle)
 	if (!handle || handle == SPLIT_BAD_HANDLE)
 		return NULL;
 	if (SPLIT_GENERATION(handle) == SPLIT_SYMBOLS)
-		return (char *)split_driver.symbols[SPLIT_INDEX(handle)].address + SPLIT_OFFSET(handle);
+		return (char *)split_driver.symbols[SPLIT_INDEX(handle)].address +
+		       SPLIT_OFFSET(handle);
 	copy = copy_of(frame, handle);
 	return copy ? copy->local + SPLIT_OFFSET(handle) : (void *)(OPAQUE | handle);
 }
@@ -74,7 +75,8 @@ static int has_combolock(const struct split_type *type, unsigned long offset)
 
 		if (offset < inside->offset)
 			continue;
-		if (inside->type == &split_combolock ? offset == inside->offset : has_combolock(inside->type, offset - inside->offset))
+		if (inside->type == &split_combolock ? offset == inside->offset :
+		    has_combolock(inside->type, offset - inside->offset))
 			return 1;
 	}
 	return 0;
@@ -99,7 +101,8 @@ unsigned long split_combolock_handle(struct split_frame *frame, const void *lock
 		return handle;
 	if (copy->view < 0)
 		return 0;
-	return has_combolock(frame->entry->views[copy->view].type, SPLIT_OFFSET(handle)) ? handle : 0;
+	return has_combolock(frame->entry->views[copy->view].type, SPLIT_OFFSET(handle)) ? handle :
+	       0;
 }
 
 static struct split_copy *new_copy(struct split_frame *frame)
@@ -131,13 +134,16 @@ void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned in
 {
 	struct split_copy *copy = new_copy(frame);
 
-	*copy = (struct split_copy){ .local = new_local(size), .handle = handle, .size = size, .view = -2, .own = 1 };
+	*copy = (struct split_copy){ .local = new_local(size), .handle = handle, .size = size,
+				     .view = -2, .own = 1 };
 }
 
 /* A struct of this half's own stands for an object of the kernel's ... */
-void split_lend_copy(struct split_frame *frame, unsigned long handle, void *local, unsigned int size)
+void split_lend_copy(struct split_frame *frame, unsigned long handle, void *local,
+		     unsigned int size)
 {
-	*new_copy(frame) = (struct split_copy){ .local = local, .handle = handle, .size = size, .view = -2 };
+	*new_copy(frame) = (struct split_copy){ .local = local, .handle = handle, .size = size,
+						.view = -2 };
 }
 
 /* ... until the call is over: from here on nothing reaches its memory, which may be a stack's. */
@@ -154,9 +160,11 @@ static int is_plain(const struct split_field *field)
 	return field->kind == SPLIT_DATA || field->kind == SPLIT_BITS || field->kind == SPLIT_WORD;
 }
 
-typedef void each_field(struct split_frame *frame, const struct split_field *field, char *local, char *in_message);
+typedef void each_field(struct split_frame *frame, const struct split_field *field, char *local,
+			char *in_message);
 
-static void copy_in(struct split_frame *frame, const struct split_field *field, char *local, char *in_message)
+static void copy_in(struct split_frame *frame, const struct split_field *field, char *local,
+		    char *in_message)
 {
 	unsigned long handle;
 	void *pointer;
@@ -170,7 +178,8 @@ static void copy_in(struct split_frame *frame, const struct split_field *field, 
 	memcpy(local, &pointer, sizeof(pointer));
 }
 
-static void copy_out(struct split_frame *frame, const struct split_field *field, char *local, char *in_message)
+static void copy_out(struct split_frame *frame, const struct split_field *field, char *local,
+		     char *in_message)
 {
 	unsigned long handle;
 	void *pointer;
@@ -188,7 +197,8 @@ static void copy_out(struct split_frame *frame, const struct split_field *field,
 		return;
 	handle = split_handle(frame, pointer);
 	if (handle == SPLIT_BAD_HANDLE)
-		split_log("%s: %s is set to memory that only the user half has; it does not cross", frame->entry->name, field->name);
+		split_log("%s: %s is set to memory that only the user half has; it does not cross",
+			  frame->entry->name, field->name);
 	memcpy(in_message, &handle, sizeof(handle));
 }
 
@@ -199,14 +209,17 @@ static void fields(struct split_frame *frame, struct split_copy *copy, each_fiel
 
 	for (unsigned int n = 0; n < copy->count; n++) {
 		for (unsigned int f = 0; f < view->nfields; f++) {
-			visit(frame, &view->fields[f], copy->local + n * view->type->size + view->fields[f].offset, in_message);
+			visit(frame, &view->fields[f],
+			      copy->local + n * view->type->size + view->fields[f].offset,
+			      in_message);
 			in_message += view->fields[f].size;
 		}
 	}
 }
 
 /* The copy that a part of the message is for. A variable of the driver is its own copy. */
-static struct split_copy *take_part(struct split_frame *frame, const struct split_part *part, unsigned int at, int *fresh)
+static struct split_copy *take_part(struct split_frame *frame, const struct split_part *part,
+				    unsigned int at, int *fresh)
 {
 	struct split_copy *copy = copy_of(frame, part->handle);
 	unsigned int number = SPLIT_INDEX(part->handle);
@@ -246,7 +259,8 @@ void split_unpack(struct split_frame *frame)
 	for (unsigned int pass = 0; pass < 2; pass++) {
 		at = sizeof(*message);
 		for (unsigned int i = 0; i < message->parts; i++) {
-			const struct split_part *part = (const struct split_part *)(frame->message + at);
+			const struct split_part *part =
+				(const struct split_part *)(frame->message + at);
 			struct split_copy *copy;
 			int fresh;
 

@@ -13,13 +13,15 @@
  * The numbers that stand for stars are put in. Returns the first character behind flags, width,
  * precision and size.
  */
-static const char *conversion(const char *format, char *piece, size_t room, int *longs, va_list *list)
+static const char *conversion(const char *format, char *piece, size_t room, int *longs,
+			      va_list *list)
 {
 	size_t length = (size_t)snprintf(piece, room, "%%");
 
 	for (*longs = 0; *format && strchr("-+ #0123456789.*hlzjtL", *format); format++) {
 		if (*format == '*')
-			length += (size_t)snprintf(piece + length, room - length, "%d", va_arg(*list, int));
+			length += (size_t)snprintf(piece + length, room - length, "%d",
+						   va_arg(*list, int));
 		else if (length + 1 < room)
 			piece[length++] = *format;
 		*longs |= strchr("lzjtL", *format) != NULL;
@@ -29,9 +31,11 @@ static const char *conversion(const char *format, char *piece, size_t room, int 
 }
 
 /* Ethernet addresses and bytes; how many letters behind the p that were. */
-static int pointer(char *to, size_t size, const char *letters, const char *piece, const unsigned char *at)
+static int pointer(char *to, size_t size, const char *letters, const char *piece,
+		   const unsigned char *at)
 {
-	int bytes = *letters == 'M' || *letters == 'm' ? 6 : *letters == 'h' && piece[1] ? atoi(piece + 1) : 0;
+	int bytes = *letters == 'M' || *letters == 'm' ? 6 :
+		    *letters == 'h' && piece[1] ? atoi(piece + 1) : 0;
 	int plain = *letters == 'm' || (*letters == 'h' && letters[1] == 'N');
 	char between = *letters == 'M' || letters[1] == 'C' ? ':' : letters[1] == 'D' ? '-' : ' ';
 	size_t length = 0;
@@ -81,8 +85,8 @@ int split_format(char *to, size_t size, const char *format, va_list given)
 			strcpy(text, "%");
 		else if (*format == 's')
 			snprintf(text, sizeof(text), piece, va_arg(list, char *));
-		else if (*format == 'p')
-			format += pointer(text, sizeof(text), format + 1, piece, va_arg(list, unsigned char *));
+		else if (*format == 'p') format += pointer(text, sizeof(text), format + 1, piece,
+							   va_arg(list, unsigned char *));
 		else if (longs)
 			snprintf(text, sizeof(text), piece, va_arg(list, long));
 		else

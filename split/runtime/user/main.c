@@ -76,7 +76,8 @@ static int run(struct split_frame *frame, __s64 *result)
 	if (setjmp(frame->abandon) == 0) {
 		split_unpack(frame);
 		for (unsigned int i = 0; i < frame->entry->nparameters; i++)
-			arguments[i] = frame->entry->parameters[i].kind == SPLIT_DATA ? message->arguments[i] :
+			arguments[i] = frame->entry->parameters[i].kind == SPLIT_DATA ?
+				       message->arguments[i] :
 				       (unsigned long)split_pointer(frame, message->arguments[i]);
 		*result = split_runners[frame->entry - split_driver.entries](arguments);
 		split_repack(frame);
@@ -94,7 +95,8 @@ static void *serve(void *unused)
 	 * of that.
 	 */
 	struct split_frame frame = { .message = calloc(1, SPLIT_MESSAGE_MAX) };
-	struct split_next next = { .buffer = (unsigned long)frame.message, .size = SPLIT_MESSAGE_MAX };
+	struct split_next next = { .buffer = (unsigned long)frame.message,
+				   .size = SPLIT_MESSAGE_MAX };
 
 	if (!frame.message)
 		abort();
@@ -136,14 +138,16 @@ static void fault(int number, siginfo_t *info, void *context)
 	const ucontext_t *at = context;
 
 	split_log("%s at address %p, code at %#llx, in %s", strsignal(number), info->si_addr,
-		  (unsigned long long)at->uc_mcontext.gregs[REG_RIP], split_frame ? split_frame->entry->name : "no upcall");
+		  (unsigned long long)at->uc_mcontext.gregs[REG_RIP],
+		  split_frame ? split_frame->entry->name : "no upcall");
 	/* SA_RESETHAND: the instruction faults again, and the parent sees the signal. */
 }
 
 static void watch_faults(void)
 {
 	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT };
-	struct sigaction action = { .sa_sigaction = fault, .sa_flags = (int)(SA_SIGINFO | SA_RESETHAND) };
+	struct sigaction action = { .sa_sigaction = fault,
+				    .sa_flags = (int)(SA_SIGINFO | SA_RESETHAND) };
 
 	for (unsigned int i = 0; i < sizeof(signals) / sizeof(*signals); i++)
 		sigaction(signals[i], &action, NULL);
@@ -154,7 +158,8 @@ static int attach(unsigned int seconds)
 {
 	unsigned long tries = seconds ? seconds * 100UL : ~0UL, waited = 0;
 
-	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = split_driver.layout };
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION,
+				       .layout = split_driver.layout };
 	int told = 0;
 
 	snprintf(attach.driver, sizeof(attach.driver), "%s", split_driver.name);
@@ -180,15 +185,17 @@ struct options {
 
 static int usage(const char *program)
 {
-	fprintf(stderr,
-		"usage: %s [SECONDS] [--user NUMBER[:GROUP]] [--device FD] [--unpinned] [--unconfined] [--fail N]\n"
-		"the user half of the driver %s: waits so long for its kernel half (usual: 30; 0: for ever), and answers it\n"
+	fprintf(stderr, "usage: %s [SECONDS] [--user NUMBER[:GROUP]] [--device FD] [--unpinned] "
+		"[--unconfined] [--fail N]\n"
+		"the user half of the driver %s: waits so long for its kernel half (usual: 30; 0: "
+		"for ever), and answers it\n"
 		"  --user NUMBER[:GROUP]  whose process it becomes; usual: %u\n"
-		"  --device FD            /dev/" SPLIT_DEVICE ", which somebody has opened for it, without whom it ends\n"
+		"  --device FD            /dev/"
+		SPLIT_DEVICE ", which somebody has opened for it, without whom it ends\n"
 		"  --unpinned             its memory may be swapped out\n"
 		"  --unconfined           it keeps its rights: for debuggers\n"
-		"  --fail N               its Nth call of the kernel fails: for who tests the driver's way out of it\n",
-		program, split_driver.name, NOBODY);
+		"  --fail N               its Nth call of the kernel fails: for who tests the "
+		"driver's way out of it\n", program, split_driver.name, NOBODY);
 	return 2;
 }
 
@@ -215,10 +222,11 @@ static int owner(const char *text, struct options *options)
 
 static int parse(int argc, char **argv, struct options *options)
 {
-	static const struct option known[] = { { "user", required_argument, NULL, 'u' },	 { "device", required_argument, NULL, 'd' },
-					       { "unpinned", no_argument, NULL, 'p' }, { "unconfined", no_argument, NULL, 'c' },
-					       { "fail", required_argument, NULL, 'f' },
-					       { 0 } };
+	static const struct option known[] = { { "user", required_argument, NULL, 'u' },
+					       { "device", required_argument, NULL, 'd' },
+					       { "unpinned", no_argument, NULL, 'p' },
+					       { "unconfined", no_argument, NULL, 'c' },
+					       { "fail", required_argument, NULL, 'f' }, { 0 } };
 	unsigned int device, call;
 	int one;
 
@@ -249,9 +257,11 @@ int main(int argc, char **argv)
 	/* AddressSanitizer tells more of a fault. */
 	if (!SPLIT_ASAN)
 		watch_faults();
-	split_device = options.device >= 0 ? options.device : open("/dev/" SPLIT_DEVICE, O_RDWR | O_CLOEXEC);
+	split_device = options.device >= 0 ? options.device :
+		       open("/dev/" SPLIT_DEVICE, O_RDWR | O_CLOEXEC);
 	if (split_device < 0) {
-		split_log("/dev/" SPLIT_DEVICE ": %s: load ring3_split.ko first, and be root", strerror(errno));
+		split_log("/dev/" SPLIT_DEVICE
+			  ": %s: load ring3_split.ko first, and be root", strerror(errno));
 		return 1;
 	}
 	if (!options.unpinned)
@@ -260,7 +270,8 @@ int main(int argc, char **argv)
 		return 1;
 	error = attach(options.seconds);
 	if (error) {
-		split_log("attaching: %s: is its kernel half loaded, and no other user half there?", strerror(error));
+		split_log("attaching: %s: is its kernel half loaded, and no other user half there?",
+			  strerror(error));
 		return 1;
 	}
 	split_log("attached");

@@ -22,12 +22,15 @@ void split_pin(void)
 	/* The right to pin more than the limit goes when the process is confined. */
 	setrlimit(RLIMIT_MEMLOCK, &limit);
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur < MOST) {
-		split_log("its memory is not pinned, and may have to wait for a disk: RLIMIT_MEMLOCK is %lu KiB, and %lu are needed: start it as root, raise the limit (ulimit -l, LimitMEMLOCK=), or start it with --unpinned",
+		split_log("its memory is not pinned, and may have to wait for a disk: "
+			  "RLIMIT_MEMLOCK is %lu KiB, and %lu are needed: start it as root, raise "
+			  "the limit (ulimit -l, LimitMEMLOCK=), or start it with --unpinned",
 			  (unsigned long)limit.rlim_cur >> 10, MOST >> 10);
 		return;
 	}
 	/* A heap of its own for each thread would pin as much again. */
 	mallopt(M_ARENA_MAX, 1);
 	if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
-		split_log("its memory is not pinned, and may have to wait for a disk: %s; --unpinned starts it without", strerror(errno));
+		split_log("its memory is not pinned, and may have to wait for a disk: %s; "
+			  "--unpinned starts it without", strerror(errno));
 }

@@ -41,7 +41,8 @@ static const struct split_window *find_window(unsigned long registers)
 	if (!split_driver.maps || split_ioctl_call(&call))
 		return NULL;
 	pthread_mutex_lock(&windows_lock);
-	for (window = windows; window && window->place != (unsigned long)call.result; window = window->next)
+	for (window = windows; window && window->place != (unsigned long)call.result;
+	     window = window->next)
 		;
 	if (!window)
 		window = opened((unsigned long)call.result, call.arguments[1]);
@@ -65,7 +66,8 @@ static volatile void *in_window(unsigned long handle, unsigned long size)
 
 static unsigned long handle_of(const volatile void *address, const char *what)
 {
-	unsigned long handle = split_frame ? split_handle(split_frame, (const void *)address) : SPLIT_BAD_HANDLE;
+	unsigned long handle = split_frame ? split_handle(split_frame,
+							  (const void *)address) : SPLIT_BAD_HANDLE;
 
 	if (handle == SPLIT_BAD_HANDLE)
 		split_abandon("%s of a register in memory that only the user half has", what);
@@ -79,7 +81,8 @@ unsigned int split_io_read(const volatile void *address, unsigned long size)
 
 	if (!at)
 		return (unsigned int)split_kernel(SPLIT_CALL_IO_READ, handle, size, 0);
-	return size == 1 ? *(const volatile __u8 *)at : size == 2 ? *(const volatile __u16 *)at : *(const volatile __u32 *)at;
+	return size == 1 ? *(const volatile __u8 *)at : size == 2 ? *(const volatile __u16 *)at :
+	       *(const volatile __u32 *)at;
 }
 
 void split_io_write(volatile void *address, unsigned long size, unsigned int value)

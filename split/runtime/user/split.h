@@ -19,7 +19,8 @@ extern long (*const split_runners[])(const unsigned long *arguments);
 
 enum split_stub_kind {
 	SPLIT_STUB_CALL,   /* entry `number` of the table of downcalls */
-	SPLIT_STUB_MEMORY, /* allocates arguments[0] * arguments[1] bytes; `number` says whether the second counts */
+	/* allocates arguments[0] * arguments[1] bytes; `number` says whether the second counts */
+	SPLIT_STUB_MEMORY,
 	SPLIT_STUB_STOP,   /* cannot be had outside the kernel */
 };
 
@@ -61,14 +62,16 @@ void split_unpack(struct split_frame *frame);
 void split_repack(struct split_frame *frame);
 void split_release(struct split_frame *frame);
 void split_add_copy(struct split_frame *frame, unsigned long handle, unsigned int size);
-void split_lend_copy(struct split_frame *frame, unsigned long handle, void *local, unsigned int size);
+void split_lend_copy(struct split_frame *frame, unsigned long handle, void *local,
+		     unsigned int size);
 void split_end_loan(struct split_frame *frame, unsigned long handle);
 void *split_pointer(struct split_frame *frame, unsigned long handle);
 unsigned long split_handle(struct split_frame *frame, const void *pointer);
 unsigned long split_combolock_handle(struct split_frame *frame, const void *lock);
 
 /* calls.c */
-long split_kernel(unsigned int function, unsigned long first, unsigned long second, unsigned long third);
+long split_kernel(unsigned int function, unsigned long first, unsigned long second,
+		  unsigned long third);
 long split_ioctl_call(struct split_call *call);
 void split_fail(unsigned int call);
 void split_abandon(const char *why, ...) __attribute__((noreturn, format(printf, 1, 2)));

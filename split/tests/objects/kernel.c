@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind the other, or one by a work item
- * (BY_WORK), in a section that runs alone (ALONE), or with rtnl (WITH_RTNL); who reads it, what the kernel half finds in its box by then.
+ * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind
+ * the other, or one by a work item (BY_WORK), in a section that runs alone (ALONE), or with rtnl
+ * (WITH_RTNL); who reads it, what the kernel half finds in its box by then.
  */
 #include <linux/delay.h>
 #include <linux/proc_fs.h>
@@ -164,7 +165,8 @@ static ssize_t look(struct file *file, char __user *to, size_t size, loff_t *at)
 
 	if (*at)
 		return 0;
-	snprintf(text, sizeof(text), "thing %s, part %lu\n", box.thing ? "there" : "none", box.part ? box.part->number : 0);
+	snprintf(text, sizeof(text), "thing %s, part %lu\n", box.thing ? "there" : "none",
+		 box.part ? box.part->number : 0);
 	kfree(box.part);
 	box = (struct box){};
 	return simple_read_from_buffer(to, size, at, text, strlen(text));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A user half that knows types, and lies: it makes, sets and frees objects and says what it gets, a line for each finding.
+// A user half that knows types, and lies: it makes, sets and frees objects and says what it gets, a
+// line for each finding.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,7 +35,8 @@ static __u64 argument(int which) { return ((struct split_message *)messages[whic
 
 static long call_of(int which, unsigned int function, __u64 first, __u64 second)
 {
-	struct split_call call = { .frame = frames[which].frame, .function = function, .size = SPLIT_MESSAGE_MAX, .arguments = { first, second } };
+	struct split_call call = { .frame = frames[which].frame, .function = function,
+				   .size = SPLIT_MESSAGE_MAX, .arguments = { first, second } };
 
 	call.buffer = (__u64)messages[which];
 	return ioctl(device, SPLIT_IOC_CALL, &call) < 0 ? -errno : call.result;
@@ -69,7 +71,8 @@ static void a_thing_that_is_freed(void)
 	members(0, argument(0))[0] = thing;
 	printf("a thing is held: %s\n", said(call(HOLD, thing)));
 	printf("a thing ends: %s\n", said(call(END, thing)));
-	printf("what led to it: %llx, %llx\n", members(0, argument(0))[0], members(0, argument(0))[1]);
+	printf("what led to it: %llx, %llx\n", members(0, argument(0))[0],
+	       members(0, argument(0))[1]);
 	printf("it ends again: %s\n", said(call(END, thing)));
 	printf("it is held again: %s\n", said(call(HOLD, thing)));
 	members(0, argument(0))[0] = thing;
@@ -167,7 +170,8 @@ static void rtnl_of_who_waits(void) { printf("rtnl of who waits: %s\n", said(cal
 
 int main(int argc, char **argv)
 {
-	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1, .driver = "split_objects" };
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1,
+				       .driver = "split_objects" };
 	long many = argc > 1 ? atol(argv[1]) : 0, nulls = 0, memory = 0;
 
 	device = open("/dev/" SPLIT_DEVICE, O_RDWR);

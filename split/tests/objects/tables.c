@@ -38,26 +38,32 @@ static const struct split_field thing_fields[] = {
 static const struct split_field part_fields[] = {
 	{ "number", 0, 8, SPLIT_DATA, 1 },
 };
-static const struct split_view views[] = { { &box, box_fields, 3 }, { &thing, thing_fields, 2 }, { &part, part_fields, 1 } };
+static const struct split_view views[] = { { &box, box_fields, 3 }, { &thing, thing_fields, 2 },
+					   { &part, part_fields, 1 } };
 static const struct split_parameter parameters[] = { { "box", SPLIT_POINTER, 0, 0, &box, 0 } };
 static const unsigned short allowed[] = { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL };
 
 static const struct split_entry entries[] = {
-	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3, .calls = allowed, .ncalls = 8, .frees = 1,
-	  .failure = -5, .timeout_ms = 30000 },
+	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3,
+	  .calls = allowed, .ncalls = 8, .frees = 1, .failure = -5, .timeout_ms = 30000 },
 };
 
 #define A_THING { { SPLIT_OBJECT, &thing } }
 static const struct split_downcall calls[] = {
-	[MAKE] = { "make", KERNEL_HALF(split_down_make), 1, { { SPLIT_SCALAR } }, { SPLIT_OBJECT, &thing } },
+	[MAKE] = { "make", KERNEL_HALF(split_down_make), 1, { { SPLIT_SCALAR } },
+		   { SPLIT_OBJECT, &thing } },
 	[END] = { "end", KERNEL_HALF(split_down_end), 1, A_THING, .ends = 1 },
-	[HOLD] = { "hold", KERNEL_HALF(split_down_hold), 1, A_THING, { 0 }, KERNEL_HALF(split_undo_hold), DROP + 1, 0, 0 },
+	[HOLD] = { "hold", KERNEL_HALF(split_down_hold), 1, A_THING, { 0 },
+		   KERNEL_HALF(split_undo_hold), DROP + 1, 0, 0 },
 	[DROP] = { "drop", KERNEL_HALF(split_down_drop), 1, A_THING },
 	[WAIT] = { "wait", KERNEL_HALF(split_down_wait), 1, { { SPLIT_SCALAR } } },
-	[TURN] = { "turn", KERNEL_HALF(split_down_turn), 1, { { SPLIT_SCALAR } }, .alone = 1, .requires = KERNEL_HALF(split_requires_turn) },
-	[TAKE_RTNL] = { "take_rtnl", KERNEL_HALF(split_down_take_rtnl), 0, { { 0 } }, { 0 }, KERNEL_HALF(split_undo_take_rtnl), GIVE_RTNL + 1,
+	[TURN] = { "turn", KERNEL_HALF(split_down_turn), 1, { { SPLIT_SCALAR } }, .alone = 1,
+		   .requires = KERNEL_HALF(split_requires_turn) },
+	[TAKE_RTNL] = { "take_rtnl", KERNEL_HALF(split_down_take_rtnl), 0, { { 0 } }, { 0 },
+			KERNEL_HALF(split_undo_take_rtnl), GIVE_RTNL + 1,
 			.requires = KERNEL_HALF(split_requires_take_rtnl) },
-	[GIVE_RTNL] = { "give_rtnl", KERNEL_HALF(split_down_give_rtnl), 0, { { 0 } }, .requires = KERNEL_HALF(split_requires_give_rtnl) },
+	[GIVE_RTNL] = { "give_rtnl", KERNEL_HALF(split_down_give_rtnl), 0, { { 0 } },
+			.requires = KERNEL_HALF(split_requires_give_rtnl) },
 };
 
 const struct split_driver split_driver = {

@@ -1,5 +1,5 @@
-//! Base address registers: mapped where they can be, reached by calls where they cannot, and the
-//! typed accesses that a driver makes.
+//! Base address registers (BARs), and typed accesses to them. A BAR is mapped into the process if
+//! the backend can do so; otherwise each access is a call.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

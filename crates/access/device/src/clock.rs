@@ -1,4 +1,4 @@
-//! The clock that waits are measured by; tests count how often it is read.
+//! The clock that measures waits. Tests count how often it is read.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Configuration space: what of it is not a driver's to write.
+//! Configuration space: which parts a driver must not write.
 //!
 //! # References
 //! - `[PCI]` PCI Local Bus Specification 3.0, chapter 6

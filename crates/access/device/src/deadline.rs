@@ -1,4 +1,4 @@
-//! Every wait has an end that comes from the specification or from the caller.
+//! Deadlines: every wait has one, from the specification or from the caller.
 
 use std::time::{Duration, Instant};
 

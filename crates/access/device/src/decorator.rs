@@ -1,4 +1,4 @@
-//! Devices around devices.
+//! Devices that wrap other devices.
 
 use crate::dma::Dma;
 use crate::irq::{Irq, IrqKind, IrqLimits};

@@ -1,4 +1,4 @@
-//! What can go wrong between a driver and its device, and who must act.
+//! Errors between a driver and its device, and who must act on each.
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How the fence of a device's holder has found it, in a [kept word](crate::dma::PersistentWords)
-//! of its arena.
+//! The state in which the fence of the holder found the device, stored in a [persistent
+//! word](crate::dma::PersistentWords) of its arena.
 
 use crate::dma::PersistentWords;
 

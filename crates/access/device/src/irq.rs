@@ -1,20 +1,20 @@
 //! Interrupts as counted file descriptors.
 //!
 //! An [`Irq`] is an eventfd that the backend signals, or a file of the kernel that counts by
-//! itself. Its count says how often the device raised it since it was last taken; a count above one
-//! means that interrupts came together, which is counted as missed (they were not lost: the driver
-//! looks at its rings, not at the count).
+//! itself. Its count is the number of times that the device raised it since the count was last
+//! read. A count above one means that interrupts were merged, which is counted as missed. They were
+//! not lost, because the driver checks its rings and not the count.
 //!
 //! # Masking
-//! INTx arrives masked and must be unmasked after it was served; MSI and MSI-X are edges and stay
-//! open unless masked. A mask is cheap (one register write for MSI-X), so a queue masks its vector
-//! while it polls.
+//! INTx arrives masked and must be unmasked after it was served. MSI and MSI-X are edge-triggered
+//! and stay unmasked unless they are masked explicitly. A mask is cheap (one register write for
+//! MSI-X), so a queue masks its vector while it polls.
 //!
 //! # Storms
-//! A vector that comes more often than its [`StormLimit`] is masked, says so once, and is let
-//! through again after a pause. While it is held back, `unmask` takes effect only at the end of the
-//! pause: whoever sleeps on the descriptor of an interrupt calls [`Irq::rearm`] when [`Irq::held`]
-//! has run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do.
+//! A vector that fires more often than its [`StormLimit`] is masked, reports this once, and is
+//! unmasked after a pause. During the pause, `unmask` takes effect only at its end: a thread that
+//! sleeps on the descriptor of an interrupt must call [`Irq::rearm`] when [`Irq::held`] has run
+//! down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do so.
 
 mod counter;
 mod edges;

@@ -1,10 +1,10 @@
-//! A driver that can be repeated, and what it says and asks while it is recorded.
+//! The journal of a driver that can be replayed: what it reports and requests while it is recorded.
 //!
-//! Most drivers are driven by threads of this process, and a recording is what passes between them
-//! and the device. One whose whole world is its own, such as a kernel's driver in a process, with
-//! its clock, its timers and its random numbers, can be repeated exactly, if what comes from
-//! outside of that world is in the recording, too: the moments at which it has slept, and what its
-//! users have asked for.
+//! Most drivers are called by threads of this process, and a recording contains what passes between
+//! driver and device. Other drivers contain everything that influences them, such as a kernel's
+//! driver in a process, with its clock, its timers and its random numbers. Such a driver can be
+//! repeated exactly if the recording also has its other inputs: the moments at which it slept, and
+//! the requests of its users.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

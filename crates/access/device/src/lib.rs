@@ -1,18 +1,18 @@
 //! The one interface between a driver and its device.
 //!
-//! A driver holds its device as `Arc<dyn Device>` and cannot see which backend it runs on: a
-//! function claimed through VFIO, a model inside a QEMU that is driven over its qtest socket, a
-//! model in this process or in another one. Only register accesses are hot, and these go through no
-//! table of functions where the registers are mapped: [`Bar`] is one type.
+//! A driver holds its device as `Arc<dyn Device>` and does not know its backend: a function that is
+//! claimed through VFIO, a model inside a QEMU that is driven over its qtest socket, or a model in
+//! this process or in another one. Only register accesses are performance-critical. Where the
+//! registers are mapped, these need no dynamic dispatch: [`Bar`] is one type.
 //!
 //! # Trust
-//! Whatever a device wrote, in a register or in memory, is input. Nothing in this crate indexes
-//! memory by it, and no wait depends on it without a [`Deadline`].
+//! What a device wrote, in a register or in memory, is untrusted input. Nothing in this crate
+//! indexes memory by it, and every wait that depends on it has a [`Deadline`].
 //!
 //! # Removal
-//! A device that is gone answers every read with all ones, as PCI Express does; writes are lost.
-//! Drivers read registers that cannot be all ones through [`Registers::read_alive`], which turns
-//! that into [`Error::Gone`].
+//! A removed device answers every read with all ones, as PCI Express does; writes are lost. Drivers
+//! read registers that are never all ones through [`Registers::read_alive`], which turns that value
+//! into [`Error::Gone`].
 
 mod bar;
 mod clock;

@@ -1,4 +1,4 @@
-//! What a driver asks of a backend when it opens a device, and what the user changes by the URI.
+//! The options of opening a device: the driver's, and those that the user overrides in the URI.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

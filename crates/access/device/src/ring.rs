@@ -2,68 +2,68 @@
 //! decided.
 //!
 //! # Shape
-//! [`SubmissionRing`] is written here and read by the device; [`CompletionRing`] is written by the
-//! device and read here. Entries are arrays of 64-bit words in memory that both reach. The
-//! doorbells are the driver's: a ring says what to write, not where.
+//! [`SubmissionRing`] is written by the driver and read by the device; [`CompletionRing`] is
+//! written by the device and read by the driver. Entries are arrays of 64-bit words in memory that
+//! both reach. The driver owns the doorbells: a ring returns the value to write, not the register.
 //!
 //! # Ordering
 //! Words are relaxed atomics. These fences order them:
-//! - [`SubmissionRing::publish`]: all entry stores come before the doorbell store that the caller
+//! - [`SubmissionRing::publish`]: all stores of entries precede the doorbell store that the caller
 //!   makes next (release).
-//! - [`CompletionRing::publish`]: all entry loads come before the doorbell store that gives their
-//!   slots back (release).
-//! - [`DescriptorRing`], whose entries come back in their places, has the same: a release in
-//!   `publish`, an acquire in `pop` and `pop_into`.
+//! - [`CompletionRing::publish`]: all loads of entries precede the doorbell store that frees their
+//!   slots (release).
+//! - [`DescriptorRing`], whose entries are returned in place, has the same: a release in `publish`,
+//!   an acquire in `pop` and `pop_into`.
 //! - [`CompletionRing::pop`] and [`pop_into`](CompletionRing::pop_into): the load of the word with
-//!   the phase bit comes before the loads of the rest of the entry, and before whatever the caller
-//!   reads of the data that it announces (acquire).
+//!   the phase bit precedes the loads of the rest of the entry, and all later reads of the data
+//!   that it announces (acquire).
 //!
-//! - Rings between two processes, [`Producer`] and [`Consumer`], say their own.
+//! - Rings between two processes, [`Producer`] and [`Consumer`], document their own ordering.
 //!
-//! Controllers whose tables are no rings (ATA's) use the same fences as [`hand_over`] and
+//! Controllers whose tables are not rings (ATA) use the same fences as [`hand_over`] and
 //! [`take_back`].
 //!
-//! # What leans on x86-64
-//! No other architecture compiles until this is done. All that one with weaker ordering between
+//! # What depends on x86-64
+//! No other architecture compiles until this is done. An architecture with weaker ordering between
 //! memory and device registers would have to add:
 //! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence
-//!   orders stores to memory among themselves; that it also holds them before a store to uncached
-//!   memory is x86's. Elsewhere: a device-store barrier.
-//! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory; that a load
-//!   from memory does not pass the load of a register before it is x86's. Elsewhere: a device-load
-//!   barrier. It covers the rest of the entry, the data, and (by [`take_back`]) what PxCI or a bus
-//!   master's status gave back.
-//! - A register that says that the device has stopped (CSTS.RDY = 0, PxCMD.CR = 0, a read of
-//!   configuration space after bus mastering was taken away), and the use of its memory by somebody
-//!   else after that: the same device-load barrier.
+//!   orders stores to memory among themselves. That it also orders them before a store to uncached
+//!   memory is specific to x86. Elsewhere: a device-store barrier.
+//! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory. That a load
+//!   from memory does not pass an earlier load of a register is specific to x86. Elsewhere: a
+//!   device-load barrier. It covers the rest of the entry, the data, and (in [`take_back`]) what
+//!   PxCI or the status of a bus master returned.
+//! - A register that shows that the device has stopped (CSTS.RDY = 0, PxCMD.CR = 0, a read of
+//!   configuration space after bus mastering was disabled), followed by another use of its memory:
+//!   the same device-load barrier.
 //! - [`Bar`](crate::Bar): accesses of one thread reach the device in program order, because the
 //!   mapping is uncached. Weaker kinds of mapping would need barriers between them. Write combining
 //!   is never used.
 //!
-//! What does not lean on it, because no order is needed or something else gives it:
-//! - Interrupt masks ([`Irq`](crate::irq::Irq)) and the look that follows `unmask`: the store of
-//!   the mask may still be on its way when memory is read. A message that comes meanwhile is kept
-//!   by the device or the backend and delivered at the unmask, which
-//!   [`IrqControl`](crate::irq::IrqControl) demands. The flags of an `Irq` are hints for its own
+//! These do not depend on it, because they need no order or get it otherwise:
+//! - Interrupt masks ([`Irq`](crate::irq::Irq)) and the check that follows `unmask`: the store of
+//!   the mask may still be in flight when memory is read. A message that arrives meanwhile is
+//!   pending in the device or the backend and delivered at the unmask, as
+//!   [`IrqControl`](crate::irq::IrqControl) requires. The flags of an `Irq` are hints for its own
 //!   owner and its storm limit.
 //! - Doorbells of several threads: each belongs to one queue and one thread. A thread that rings
-//!   while another resets the controller is too late or too early; the generation counter, relaxed,
-//!   keeps that rare, and the device ignores what it does not know. What a reset left behind is
-//!   read under the admin queue's lock.
-//! - Slots: one thread's. Flags between threads that decide about lost writes (`write_cache.rs`)
-//!   are sequentially consistent.
+//!   while another resets the controller is too late or too early. The generation counter, relaxed,
+//!   makes that rare, and the device ignores entries that it does not know. What a reset left
+//!   behind is read under the admin queue's lock.
+//! - Slots: they belong to one thread. Flags between threads that decide about lost writes
+//!   (`write_cache.rs`) are sequentially consistent.
 //! - Bytes in DMA memory: relaxed atomics (`dma::bytes`), ordered by the fences above.
 //!
 //! # Indices
-//! They run free: `tail - head` is what is outstanding, and equals the capacity when the ring is
-//! full. Slots are indices modulo the size. One slot stays empty, so that head = tail means empty
-//! to the device, too.
+//! Indices are free-running: `tail - head` is the number of outstanding entries, and equals the
+//! capacity when the ring is full. Slots are indices modulo the size. One slot stays empty, so that
+//! head = tail means empty for the device, too.
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(
     "the order of memory and device registers is done for x86-64 only; \
      elsewhere a driver would hand a device what is not written yet. What another architecture \
-     needs stands above (\"What leans on x86-64\")"
+     needs stands above (\"What depends on x86-64\")"
 );
 
 #[cfg(loom)]

@@ -1,7 +1,7 @@
-//! What a device is to those who use it, whoever drives it.
+//! Classes: the interface of a device to its users, independent of its driver.
 //!
-//! A class is the line between drivers below and exports and applications above: both sides know
-//! only it.
+//! A class separates the drivers below from exports and applications above: both sides know only
+//! the class.
 #![forbid(unsafe_code)]
 
 pub mod block;

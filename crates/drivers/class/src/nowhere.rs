@@ -1,4 +1,4 @@
-//! The translation of devices that are none.
+//! Address translation for disks and cards without a device.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! What a driver leaves behind for one that goes on with its device.
+//! The saved state of a driver, for the driver that resumes its device.
 
 use ring3_device::Error;
 use serde::de::DeserializeOwned;

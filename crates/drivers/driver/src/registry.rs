@@ -178,7 +178,11 @@ pub trait Controller: Send {
     ///
     /// Nothing has changed after an error.
     fn detach(&mut self) -> Result<Saved, Error> {
-        Err(Error::Unsupported("the driver cannot leave its device to another process: end it, and open the device anew".into()))
+        Err(Error::Unsupported(
+            "the driver cannot leave its device to another process: end it, and \
+             open the device anew"
+                .into(),
+        ))
     }
 }
 
@@ -319,8 +323,9 @@ fn misfit(name: &str, identity: Identity) -> Error {
         }
         None if vendor == virtio_spec::VENDOR && virtio_spec::TRANSITIONAL.contains(&device) => {
             format!(
-                "{name}: it is a transitional virtio device ({vendor:04x}:{device:04x}), and ring3 drives modern ones: give it disable-legacy=on, or a \
-             port of PCI Express"
+                "{name}: it is a transitional virtio device ({vendor:04x}:{device:04x}), and ring3 \
+                 drives modern ones: give it disable-legacy=on, or a \
+                 port of PCI Express"
             )
         }
         None if NO_AHCI.contains(&(class & 0xff_ff_00)) => format!(

@@ -34,7 +34,8 @@ fn calls(manifest: &str) -> Vec<String> {
 fn confine(calls: &[String]) {
     let allowed: Vec<_> = calls.iter().map(|call| format!("{{\"syscall\": \"{call}\"}}")).collect();
     let json = format!(
-        "{{\"it\": {{\"mismatch_action\": \"kill_process\", \"match_action\": \"allow\", \"filter\": [{}]}}}}",
+        "{{\"it\": {{\"mismatch_action\": \"kill_process\", \"match_action\": \"allow\", \
+         \"filter\": [{}]}}}}",
         allowed.join(",")
     );
     let filters =

@@ -216,9 +216,10 @@ fn an_index_that_leaps_is_an_error_until_the_card_is_given_up_and_a_queue_that_i
     for _ in 0..3 {
         assert!(matches!(receive(&mut rig), Err(Error::Protocol(why)) if why.contains("1001")));
     }
-    assert!(
-        matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("damaged a virtqueue"))
-    );
+    assert!(matches!(
+        rig.queue.tick(Instant::now()),
+        Err(Error::Fatal(why)) if why.contains("damaged a virtqueue")
+    ));
     assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))));
     let Rig { card, handle, queue } = rig;
     drop(queue);
@@ -269,9 +270,10 @@ fn a_lost_interrupt_is_found_at_the_deadline() {
 fn a_card_that_needs_a_reset_is_given_up_and_opened_anew() {
     let mut rig = rig();
     rig.handle.need_reset();
-    assert!(
-        matches!(rig.queue.tick(Instant::now()), Err(Error::Fatal(why)) if why.contains("DEVICE_NEEDS_RESET"))
-    );
+    assert!(matches!(
+        rig.queue.tick(Instant::now()),
+        Err(Error::Fatal(why)) if why.contains("DEVICE_NEEDS_RESET")
+    ));
     assert!(matches!(receive(&mut rig), Err(Error::Fatal(_))) && rig.queue.pending());
     let Rig { card, handle, queue } = rig;
     drop(queue);

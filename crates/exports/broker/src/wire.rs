@@ -134,18 +134,21 @@ mod tests {
     proptest! {
         #[test]
         fn words_say_what_was_encoded(operation in 0usize..5, fua: bool, segments in 0u16..=64, tag: u32, lba: u64, blocks: u32, only: (u64, u32)) {
-            let submission = Submission { operation: OPERATIONS[operation], fua, segments, tag, lba, blocks, only };
+            let operation = OPERATIONS[operation];
+            let submission = Submission { operation, fua, segments, tag, lba, blocks, only };
             prop_assert_eq!(Submission::decode(submission.encode()), Some(submission));
         }
 
         #[test]
         fn a_word_says_where_in_which_region(region: u16, offset in 0..1u64 << OFFSET, len: u32) {
-            prop_assert_eq!(span(place(region.into(), offset), len), Span { region: region.into(), len, offset });
+            let region = u32::from(region);
+            prop_assert_eq!(span(place(region, offset), len), Span { region, len, offset });
         }
 
         #[test]
         fn any_words_are_a_submission_or_none_and_never_one_of_too_many_segments(words: [u64; 4]) {
-            prop_assert!(Submission::decode(words).is_none_or(|submission| usize::from(submission.segments) <= MAX_SEGMENTS));
+            let fits = |submission: Submission| usize::from(submission.segments) <= MAX_SEGMENTS;
+            prop_assert!(Submission::decode(words).is_none_or(fits));
         }
     }
 

@@ -443,7 +443,10 @@ fn another_version_is_refused_with_both() {
     let (answer, _) = raw.ask(&ClientRequest::Hello { version: VERSION + 1, memory: 4096 });
     let both = [format!("version {}", VERSION + 1), format!("server {VERSION}")];
     assert!(
-        matches!(&answer, Answer::Refused { reason } if both.iter().all(|word| reason.contains(word))),
+        matches!(
+            &answer,
+            Answer::Refused { reason } if both.iter().all(|word| reason.contains(word))
+        ),
         "{answer:?}"
     );
 }

@@ -119,11 +119,17 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_right_lies_on_the_disk_and_apart(starts in prop::collection::vec((0..400u32, 0..3000u64, 0..3000u64), 0..6)) {
-            let partitions: Vec<_> = starts.into_iter().map(|(number, start, blocks)| part(number, start * 512, blocks * 512)).collect();
+            let partitions: Vec<_> = starts
+                .into_iter()
+                .map(|(number, start, blocks)| part(number, start * 512, blocks * 512))
+                .collect();
             if check(&partitions, DISK, 512).is_ok() {
                 for one in &partitions {
                     prop_assert!(one.start + one.bytes <= DISK);
-                    let meets = |other: &&Partition| one.start < other.start + other.bytes && other.start < one.start + one.bytes;
+                    let meets = |other: &&Partition| {
+                        one.start < other.start + other.bytes
+                            && other.start < one.start + one.bytes
+                    };
                     prop_assert_eq!(partitions.iter().filter(meets).count(), 1);
                 }
             }

@@ -210,16 +210,18 @@ mod tests {
 
     #[test]
     fn a_disk_that_ends_in_its_table_is_damaged() {
-        assert!(
-            matches!(read(&mut Cursor::new(vec![0; 100]), 512), Found::Damaged(why) if why.contains("cannot be read"))
-        );
+        assert!(matches!(
+            read(&mut Cursor::new(vec![0; 100]), 512),
+            Found::Damaged(why) if why.contains("cannot be read")
+        ));
     }
 
     proptest! {
         #[test]
         fn what_an_mbr_says_is_passed_on_however_absurd(first in 1..u32::MAX, blocks in 1..u32::MAX) {
             let found = read(&mut with_mbr(&[(0x83, first, blocks)]), 512);
-            prop_assert_eq!(found, Found::Partitions(vec![part(1, u64::from(first) * 512, u64::from(blocks) * 512)]));
+            let said = part(1, u64::from(first) * 512, u64::from(blocks) * 512);
+            prop_assert_eq!(found, Found::Partitions(vec![said]));
         }
     }
 }

@@ -83,7 +83,10 @@ impl Inflight {
         let opened =
             File::options().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
         let mut file = opened.map_err(|error| {
-            refused(format!("what was in flight is not known without it ({error}): nobody can go on with this device"))
+            refused(format!(
+                "what was in flight is not known without it ({error}): nobody can go \
+                 on with this device"
+            ))
         })?;
         let about = file.metadata().map_err(|error| refused(error.to_string()))?;
         let mut found = [0; HEAD];
@@ -93,7 +96,11 @@ impl Inflight {
             || read.is_err()
             || found != head(queues, size, identity)[..]
         {
-            return Err(refused("the device was started as another one (size, blocks, queues, depth): go on with that".into()));
+            return Err(refused(
+                "the device was started as another one (size, blocks, queues, \
+                 depth): go on with that"
+                    .into(),
+            ));
         }
         Self::map(path, &file, (queues, size))
     }

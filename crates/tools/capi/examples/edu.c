@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A driver of QEMU's teaching device in C: registers, an interrupt, DMA. The one in Rust is crates/drivers/driver/src/edu.
+ * A driver of QEMU's teaching device in C: registers, an interrupt, DMA. The one in Rust is
+ * crates/drivers/driver/src/edu.
  *
  *	cc -o edu edu.c $(pkg-config --cflags --libs ring3)
  *	./edu qtest:edu
@@ -38,7 +39,9 @@ enum edu_register {
 #define EDU_DMA_START 0x1
 #define EDU_DMA_TO_MEMORY 0x2
 #define EDU_DMA_IRQ 0x4
-/* Where the device has its own memory, and how much of it one transfer moves. [EDU, DMA controller] */
+/*
+ * Where the device has its own memory, and how much of it one transfer moves. [EDU, DMA controller]
+ */
 #define EDU_BUFFER 0x40000
 #define EDU_TRANSFER 4095
 
@@ -84,7 +87,8 @@ static void edu_attach(struct edu *edu, const char *uri)
 	check(uri, ring3_open(uri, &options, &edu->device));
 	ids = ring3_config_read(edu->device, 0, 4);
 	if (ids != (EDU_DEVICE << 16 | EDU_VENDOR)) {
-		fprintf(stderr, "edu: %s: it is %04x:%04x, and no teaching device (1234:11e8)\n", uri, ids & 0xffff, ids >> 16);
+		fprintf(stderr, "edu: %s: it is %04x:%04x, and no teaching device (1234:11e8)\n",
+			uri, ids & 0xffff, ids >> 16);
 		exit(1);
 	}
 	check("registers", ring3_bar_open(edu->device, 0, &edu->registers));
@@ -121,7 +125,10 @@ static void edu_finish(struct edu *edu, enum edu_register reg, uint32_t busy, co
 		check(what, ring3_irq_wait(edu->irq, EDU_PATIENCE_MS, &count));
 		if (count == 0)
 			fail(what, "no interrupt in ten seconds");
-		/* Acknowledge first: a pin that is still high when its mask opens is one more interrupt. */
+		/*
+		 * Acknowledge first: a pin that is still high when its mask opens is one more
+		 * interrupt.
+		 */
 		edu_write(edu, EDU_IRQ_ACKNOWLEDGE, edu_read(edu, EDU_IRQ_STATUS));
 		check(what, ring3_irq_unmask(edu->irq));
 	}
@@ -143,7 +150,8 @@ static void edu_transfer(struct edu *edu, const struct ring3_buffer *buffer, uin
 	ring3_bar_write(edu->registers, EDU_DMA_SOURCE, 8, back ? EDU_BUFFER : iova);
 	ring3_bar_write(edu->registers, EDU_DMA_DESTINATION, 8, back ? iova : EDU_BUFFER);
 	ring3_bar_write(edu->registers, EDU_DMA_COUNT, 8, EDU_TRANSFER);
-	ring3_bar_write(edu->registers, EDU_DMA_COMMAND, 8, EDU_DMA_START | direction | (edu->irq ? EDU_DMA_IRQ : 0));
+	ring3_bar_write(edu->registers, EDU_DMA_COMMAND, 8,
+			EDU_DMA_START | direction | (edu->irq ? EDU_DMA_IRQ : 0));
 	edu_finish(edu, EDU_DMA_COMMAND, EDU_DMA_START, "a transfer");
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Reads a disk that ring3 exports (`ring3 run nvme --share SOCKET`) into memory that its device reaches: no byte of it is copied on the way. It writes them to standard output.
+ * Reads a disk that ring3 exports (`ring3 run nvme --share SOCKET`) into memory that its device
+ * reaches: no byte of it is copied on the way. It writes them to standard output.
  *
  *	cc -o share share.c $(pkg-config --cflags --libs ring3)
  *	./share SOCKET /dev/ublkb0 BYTES >file
@@ -55,7 +56,8 @@ int main(int argc, char **argv)
 	int disk;
 
 	if (argc != 4)
-		fail("usage", "share SOCKET DISK BYTES, such as share /run/ring3/share /dev/ublkb0 1048576");
+		fail("usage",
+		     "share SOCKET DISK BYTES, such as share /run/ring3/share /dev/ublkb0 1048576");
 	errno = 0;
 	all = strtoull(argv[3], &rest, 10);
 	if (errno || *rest || rest == argv[3] || argv[3][0] == '-')

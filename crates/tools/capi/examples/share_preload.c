@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Has a program that knows nothing of ring3 keep its buffers in memory that is shared with an export (`ring3 run nvme --share SOCKET`): shared memory that it maps is taken from there, the first time that it
- * asks for as much. PostgreSQL's buffers and its log are such, and its O_DIRECT reads and writes of the export's disk are not copied then:
+ * Has a program that knows nothing of ring3 keep its buffers in memory that is shared with an
+ * export (`ring3 run nvme --share SOCKET`): shared memory that it maps is taken from there, the
+ * first time that it asks for as much. PostgreSQL's buffers and its log are such, and its O_DIRECT
+ * reads and writes of the export's disk are not copied then:
  *
  *	cc -shared -fPIC -o share_preload.so share_preload.c $(pkg-config --cflags --libs ring3)
- *	LD_PRELOAD=./share_preload.so RING3_SHARE=/run/ring3/share postgres -D data -c debug_io_direct=data,wal
+ *	LD_PRELOAD=./share_preload.so RING3_SHARE=/run/ring3/share \
+ *		postgres -D data -c debug_io_direct=data,wal
  *
- * RING3_SHARE is the export's socket, RING3_SHARE_LEAST how many bytes are worth it (8 MiB). Where the memory cannot be had, the program gets what it asked for, and standard error says why.
+ * RING3_SHARE is the export's socket, RING3_SHARE_LEAST how many bytes are worth it (8 MiB). Where
+ * the memory cannot be had, the program gets what it asked for, and standard error says why.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,12 +34,16 @@ static bool is_wanted(const void *at, size_t len, int protection, int flags)
 {
 	const char *least = getenv("RING3_SHARE_LEAST");
 
-	if (at || (protection & PROT_EXEC) || (flags & (MAP_SHARED | MAP_ANONYMOUS)) != (MAP_SHARED | MAP_ANONYMOUS))
+	if (at || (protection & PROT_EXEC) ||
+	    (flags & (MAP_SHARED | MAP_ANONYMOUS)) != (MAP_SHARED | MAP_ANONYMOUS))
 		return false;
 	return len >= (least ? strtoull(least, NULL, 10) : LEAST);
 }
 
-/* The region, if there is none yet: it is mapped by this same function, which must not be asked for another one. */
+/*
+ * The region, if there is none yet: it is mapped by this same function, which must not be asked for
+ * another one.
+ */
 static void *take(size_t len)
 {
 	const char *socket = getenv("RING3_SHARE");

@@ -2,8 +2,9 @@
 /*
  * ring3: a device that is driven by a program.
  *
- * A function that returns int returns 0, or what its comment says, or a negative errno; ring3_error() says more about it. Handles
- * may be used by one thread at a time, those of different handles by different threads. NULL as a handle that is closed is ignored.
+ * A function that returns int returns 0, or what its comment says, or a negative errno;
+ * ring3_error() says more about it. Handles may be used by one thread at a time, those of different
+ * handles by different threads. NULL as a handle that is closed is ignored.
  *
  * What a device wrote, in a register or in memory, is input.
  */
@@ -11,7 +12,10 @@
 #ifndef RING3_H
 #define RING3_H
 
-/* Made by cbindgen from crates/tools/capi; tests/header.rs says when it is out of date, and how to renew it. */
+/*
+ * Made by cbindgen from crates/tools/capi; tests/header.rs says when it is out of date, and how to
+ * renew it.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>

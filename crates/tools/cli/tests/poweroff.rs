@@ -40,7 +40,8 @@ systemctl daemon-reload && systemctl enable --now ring3d.socket ring3d.service 2
     exit 1
 mount /dev/ring3/scratch /data || exit 1
 echo "kept" >/data/kept; sync
-sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9; dd if=/dev/zero of=/data/written bs=4k count=4 conv=fsync 2>/dev/null; done' &
+sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9
+    dd if=/dev/zero of=/data/written bs=4k count=4 conv=fsync 2>/dev/null; done' &
 sleep 2; systemctl poweroff --no-block; sleep 1000
 "#;
 
@@ -148,11 +149,13 @@ tried() {
 (sleep 3; tried >/dev/console 2>&1; systemctl poweroff --no-block) &
 write
 END
-sync; echo "for folder in dev proc sys run; do mount -o move /\$folder /new/\$folder; done; $SWITCH" >/switch
+sync
+echo "for folder in dev proc sys run; do mount -o move /\$folder /new/\$folder; done; $SWITCH" \
+    >/switch
 "#;
 
-/// Shell functions of both: `root DISK` makes a root with systemd on DISK at /new, whose one service
-/// is /new/busy; `write` there writes for ever.
+/// Shell functions of both: `root DISK` makes a root with systemd on DISK at /new, whose one
+/// service is /new/busy; `write` there writes for ever.
 const MADE: &str = r#"
 SWITCH='exec switch_root /new /lib/systemd/systemd --unit=busy.service --log-target=console'
 SWITCH="$SWITCH --show-status=no --log-level=warning"

@@ -14,31 +14,77 @@ use ring3_lab::{Backing, Cache, Device, Error, Guest, Need, Size};
 use supervised::{built, with_programs};
 
 const READ: &str = r#"
-: >/tmp/ready; ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
-for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
-hits() { rm -f /tmp/stats; kill -USR1 $PID; for try in $(seq 100); do grep -q peak /tmp/stats 2>/dev/null && break; sleep 0.05; done; sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats; }
-dd if=/dev/urandom of=/tmp/bytes bs=1000 count=1000 2>/dev/null; dd if=/tmp/bytes of=/dev/ublkb0 2>/dev/null; sync
+: >/tmp/ready
+ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --stats /tmp/stats >/tmp/ready \
+    2>/tmp/log &
+PID=$!
+for try in $(seq 300); do
+    grep -q ublkb /tmp/ready && break
+    [ -d /proc/$PID ] || break
+    sleep 0.05
+done
+hits() {
+    rm -f /tmp/stats
+    kill -USR1 $PID
+    for try in $(seq 100); do
+        grep -q peak /tmp/stats 2>/dev/null && break
+        sleep 0.05
+    done
+    sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats
+}
+dd if=/dev/urandom of=/tmp/bytes bs=1000 count=1000 2>/dev/null
+dd if=/tmp/bytes of=/dev/ublkb0 2>/dev/null
+sync
 before=$(hits); share /tmp/share /dev/ublkb0 1000000 >/tmp/read; echo "exit $?"
 cmp /tmp/bytes /tmp/read && echo "the bytes of the disk"; echo "not copied: $(($(hits) - before))"
 share /tmp/share /dev/ublkb0 1000000 >/dev/full; echo "full $?"
 share /tmp/nobody /dev/ublkb0 1000000; echo "nobody $?"
 share /tmp/share /dev/ublkb0 99999999999 2>&1 >/dev/null; echo "short $?"
-for try in $(seq 100); do [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break; sleep 0.05; done
-echo "merges $(cat /sys/block/ublkb0/queue/nomerges)"; kill $PID; wait $PID; echo "ended $?"; cat /tmp/log
+for try in $(seq 100); do
+    [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
+    sleep 0.05
+done
+echo "merges $(cat /sys/block/ublkb0/queue/nomerges)"
+kill $PID
+wait $PID
+echo "ended $?"
+cat /tmp/log
 "#;
 
 /// One region for the block device, for a queue of the server beside it, and for a driver of this
 /// process.
 const REGION: &str = r#"
-: >/tmp/ready; ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --socket /tmp/disk,memory=64M --stats /tmp/stats >/tmp/ready 2>/tmp/log & PID=$!
-for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
-figure() { rm -f /tmp/stats; kill -USR1 $PID; for try in $(seq 100); do grep -q peak /tmp/stats 2>/dev/null && break; sleep 0.05; done; sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" /tmp/stats; }
+: >/tmp/ready
+ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --socket /tmp/disk,memory=64M \
+    --stats /tmp/stats >/tmp/ready 2>/tmp/log &
+PID=$!
+for try in $(seq 300); do
+    grep -q ublkb /tmp/ready && break
+    [ -d /proc/$PID ] || break
+    sleep 0.05
+done
+figure() {
+    rm -f /tmp/stats
+    kill -USR1 $PID
+    for try in $(seq 100); do
+        grep -q peak /tmp/stats 2>/dev/null && break
+        sleep 0.05
+    done
+    sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" /tmp/stats
+}
 cat /tmp/ready; hits=$(figure shared_hits); misses=$(figure shared_misses)
 region /tmp/share /dev/ublkb0 /tmp/disk; echo "exit $?"
-echo "of the block device's: $(($(figure shared_hits) - hits)) not copied, $(($(figure shared_misses) - misses)) copied"
-load() { ring3 blk bench --device $1 --dma lent --workload randwrite-128k-qd8 --count 64 --region 4 --overwrite --verify; }
+echo "of the block device's: $(($(figure shared_hits) - hits)) not copied," \
+    "$(($(figure shared_misses) - misses)) copied"
+load() {
+    ring3 blk bench --device $1 --dma lent --workload randwrite-128k-qd8 --count 64 --region 4 \
+        --overwrite --verify
+}
 load remote:/tmp/disk && echo "remote is right"
-for try in $(seq 100); do [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break; sleep 0.05; done
+for try in $(seq 100); do
+    [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
+    sleep 0.05
+done
 kill $PID; wait $PID; echo "ended $?"; cat /tmp/log; ls /tmp/disk /tmp/share 2>/dev/null
 load vfio:$DISK && echo "local is right"
 "#;
@@ -46,59 +92,167 @@ load vfio:$DISK && echo "local is right"
 /// PostgreSQL on ext4, with its buffers in shared memory, ended in the middle of its work.
 const DATABASE: &str = r#"
 ROOT=/tmp/db PG=/usr/lib/postgresql/17/bin
-quietly() { "$@" >/tmp/log 2>&1 || { echo "failed: $*"; tail -n 30 /tmp/log /tmp/postgres.log; exit 1; }; }
+quietly() {
+    "$@" >/tmp/log 2>&1 || {
+        echo "failed: $*"
+        tail -n 30 /tmp/log /tmp/postgres.log
+        exit 1
+    }
+}
 as_nobody() { chroot $ROOT /bin/sh -c "exec busybox su -s /bin/sh nobody -c '$*'"; }
 query() { as_nobody "$PG/psql -h /tmp -At postgres -c \"$*\""; }
-hits() { rm -f /tmp/stats; kill -USR1 $PID; for try in $(seq 100); do grep -q peak /tmp/stats 2>/dev/null && break; sleep 0.05; done; sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats; }
+hits() {
+    rm -f /tmp/stats
+    kill -USR1 $PID
+    for try in $(seq 100); do
+        grep -q peak /tmp/stats 2>/dev/null && break
+        sleep 0.05
+    done
+    sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats
+}
 start() {
-    as_nobody "LD_PRELOAD=/lib/share_preload.so RING3_SHARE=/tmp/share exec $PG/postgres -D /data/pg -k /tmp -c debug_io_direct=data,wal -c listen_addresses= -c jit=off -c dynamic_shared_memory_type=mmap -c shared_buffers=8MB -c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB" >>/tmp/postgres.log 2>&1 & POSTGRES=$!
+    as_nobody "LD_PRELOAD=/lib/share_preload.so RING3_SHARE=/tmp/share" \
+        "exec $PG/postgres -D /data/pg -k /tmp -c debug_io_direct=data,wal -c listen_addresses=" \
+        "-c jit=off -c dynamic_shared_memory_type=mmap -c shared_buffers=8MB" \
+        "-c max_connections=16 -c max_wal_size=64MB -c min_wal_size=32MB" >>/tmp/postgres.log 2>&1 &
+    POSTGRES=$!
     for try in $(seq 600); do as_nobody "$PG/pg_isready -q -h /tmp" && return; sleep 0.1; done
     echo "PostgreSQL does not start"; cat /tmp/postgres.log; exit 1
 }
 # Its file of its process id is gone before it is, and it is in the file system until then.
-end() { kill -$1 $(head -n 1 $ROOT/data/pg/postmaster.pid); for try in $(seq 600); do [ -d /proc/$POSTGRES ] || return; sleep 0.1; done; echo "PostgreSQL does not end"; exit 1; }
+end() {
+    kill -$1 $(head -n 1 $ROOT/data/pg/postmaster.pid)
+    for try in $(seq 600); do
+        [ -d /proc/$POSTGRES ] || return
+        sleep 0.1
+    done
+    echo "PostgreSQL does not end"
+    exit 1
+}
 mkdir -p $ROOT && tar -C $ROOT -xf /databases.tar && rm /databases.tar || exit 1
-cp /bin/busybox $ROOT/bin/busybox && ln -s busybox $ROOT/bin/sh && cp /etc/passwd $ROOT/etc/ || exit 1
-cp /share_preload.so /libring3.so.* $ROOT/usr/lib/x86_64-linux-gnu/ && ln -sf x86_64-linux-gnu/share_preload.so $ROOT/usr/lib/ || exit 1
-mkdir -p $ROOT/dev $ROOT/proc $ROOT/tmp $ROOT/data && chmod 1777 $ROOT/tmp && mount --bind /dev $ROOT/dev && mount --bind /proc $ROOT/proc || exit 1
-: >/tmp/ready; ring3 run nvme --device vfio:$DISK --json --id 0 --share $ROOT/tmp/share,mode=666 --stats /tmp/stats >/tmp/ready 2>/tmp/served & PID=$!
-for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
-quietly mkfs.ext4 -q -F /dev/ublkb0; mount -t ext4 /dev/ublkb0 $ROOT/data && mkdir $ROOT/data/pg && chown 65534:65534 $ROOT/data/pg || exit 1
+cp /bin/busybox $ROOT/bin/busybox && ln -s busybox $ROOT/bin/sh && cp /etc/passwd $ROOT/etc/ ||
+    exit 1
+cp /share_preload.so /libring3.so.* $ROOT/usr/lib/x86_64-linux-gnu/ &&
+    ln -sf x86_64-linux-gnu/share_preload.so $ROOT/usr/lib/ || exit 1
+mkdir -p $ROOT/dev $ROOT/proc $ROOT/tmp $ROOT/data && chmod 1777 $ROOT/tmp &&
+    mount --bind /dev $ROOT/dev && mount --bind /proc $ROOT/proc || exit 1
+: >/tmp/ready
+ring3 run nvme --device vfio:$DISK --json --id 0 --share $ROOT/tmp/share,mode=666 \
+    --stats /tmp/stats >/tmp/ready 2>/tmp/served &
+PID=$!
+for try in $(seq 300); do
+    grep -q ublkb /tmp/ready && break
+    [ -d /proc/$PID ] || break
+    sleep 0.05
+done
+quietly mkfs.ext4 -q -F /dev/ublkb0
+mount -t ext4 /dev/ublkb0 $ROOT/data && mkdir $ROOT/data/pg && chown 65534:65534 $ROOT/data/pg ||
+    exit 1
 quietly as_nobody "$PG/initdb -D /data/pg -E UTF8 --locale=C -A trust -k -N"
 start; quietly as_nobody "$PG/pgbench -h /tmp -i -s 2 postgres"; before=$(hits)
-as_nobody "$PG/pgbench -n -h /tmp -c 4 -j 2 -T 5 postgres" >/tmp/pgbench 2>&1 || { cat /tmp/pgbench; exit 1; }
+as_nobody "$PG/pgbench -n -h /tmp -c 4 -j 2 -T 5 postgres" >/tmp/pgbench 2>&1 || {
+    cat /tmp/pgbench
+    exit 1
+}
 acknowledged=$(sed -n 's/number of transactions actually processed: *//p' /tmp/pgbench)
-count=$(($(hits) - before)); [ $count -ge $acknowledged ] && echo "not copied: more than transactions" || echo "not copied: $count of $acknowledged transactions"
+count=$(($(hits) - before))
+[ $count -ge $acknowledged ] && echo "not copied: more than transactions" ||
+    echo "not copied: $count of $acknowledged transactions"
 end QUIT; quietly umount $ROOT/data; quietly mount -t ext4 /dev/ublkb0 $ROOT/data; start
-quietly as_nobody "$PG/pg_amcheck -h /tmp --install-missing --heapallindexed --parent-check --all" && echo "tables and indices are right"
-[ "$(query "select count(*) from pgbench_history")" = $acknowledged ] && echo "all that was acknowledged is there"
+quietly as_nobody \
+    "$PG/pg_amcheck -h /tmp --install-missing --heapallindexed --parent-check --all" &&
+    echo "tables and indices are right"
+[ "$(query "select count(*) from pgbench_history")" = $acknowledged ] &&
+    echo "all that was acknowledged is there"
 end INT; quietly as_nobody "$PG/pg_checksums -D /data/pg"; grep -E 'Bad checksums: *0$' /tmp/log
 umount $ROOT/data; fsck.ext4 -f -n /dev/ublkb0 >/tmp/log 2>&1 && echo "the file system is clean"
-for try in $(seq 100); do [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break; sleep 0.05; done
+for try in $(seq 100); do
+    [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
+    sleep 0.05
+done
 grep share_preload /tmp/postgres.log; kill $PID; wait $PID; echo "ended $?"
 "#;
 
 /// Shell functions of the steps under a supervisor.
 const SUPERVISED: &str = r#"
 state() { ring3 status scratch --json | sed -n 's/.*"state": "\(.*\)".*/\1/p'; }
-await() { for try in $(seq ${2:-600}); do [ "$(state)" = $1 ] && return; sleep 0.05; done; echo "not $1"; ring3 status scratch; ring3 logs scratch; return 1; }
-ready() { for try in $(seq 600); do ring3 status scratch --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs scratch; return 1; }
+await() {
+    for try in $(seq ${2:-600}); do
+        [ "$(state)" = $1 ] && return
+        sleep 0.05
+    done
+    echo "not $1"
+    ring3 status scratch
+    ring3 logs scratch
+    return 1
+}
+ready() {
+    for try in $(seq 600); do
+        ring3 status scratch --json >/tmp/status
+        grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status
+    ring3 logs scratch
+    return 1
+}
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
 hits() { ring3 status scratch --json | sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p'; }
-begin() { mkdir -p /etc/ring3; printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]\nid = 0\ndepth = 32\nshare = { socket = "/tmp/share", memory_mib = %s }\n[device.scratch.restart]\n%b\n' $DISK "$1" "$2" >/etc/ring3/scratch.toml; ring3d --hold >/tmp/ring3d 2>&1 & HOLD=$!; sleep 1; ready || cat /tmp/ring3d; for try in $(seq 200); do [ -b /dev/ring3/scratch ] && break; sleep 0.05; done; }
+begin() {
+    mkdir -p /etc/ring3
+    printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n[device.scratch.export]
+id = 0\ndepth = 32\nshare = { socket = "/tmp/share", memory_mib = %s }
+[device.scratch.restart]\n%b\n' \
+        $DISK "$1" "$2" >/etc/ring3/scratch.toml
+    ring3d --hold >/tmp/ring3d 2>&1 &
+    HOLD=$!
+    sleep 1
+    ready || cat /tmp/ring3d
+    for try in $(seq 200); do
+        [ -b /dev/ring3/scratch ] && break
+        sleep 0.05
+    done
+}
 end() { kill $HOLD; wait $HOLD; echo "ring3d ended with $?"; }
 lend() {
     : >/tmp/lent
     ring3 blk lend --share /tmp/share --size $1 --json >/tmp/lent 2>/tmp/lent.log & LENT=$!
-    for try in $(seq 300); do grep -q file /tmp/lent && break; [ -d /proc/$LENT ] || break; sleep 0.05; done
-    FILE=$(sed -n 's/.*"file":"\([^"]*\)".*/\1/p' /tmp/lent); [ -n "$FILE" ] && return; cat /tmp/lent.log; return 1
+    for try in $(seq 300); do
+        grep -q file /tmp/lent && break
+        [ -d /proc/$LENT ] || break
+        sleep 0.05
+    done
+    FILE=$(sed -n 's/.*"file":"\([^"]*\)".*/\1/p' /tmp/lent)
+    [ -n "$FILE" ] && return
+    cat /tmp/lent.log
+    return 1
 }
-daemon() { grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null | sed 's#/proc/\(.*\)/status#\1#' | head -n 1; }
-again() { old=$(daemon); kill $1 $old; for try in $(seq 600); do new=$(daemon); [ -n "$new" ] && [ "$new" != "$old" ] && break; sleep 0.05; done; }
+daemon() {
+    grep -l "^PPid:[[:space:]]*$HOLD$" /proc/[0-9]*/status 2>/dev/null |
+        sed 's#/proc/\(.*\)/status#\1#' | head -n 1
+}
+again() {
+    old=$(daemon)
+    kill $1 $old
+    for try in $(seq 600); do
+        new=$(daemon)
+        [ -n "$new" ] && [ "$new" != "$old" ] && break
+        sleep 0.05
+    done
+}
 merges() { cat /sys/block/ublkb0/queue/nomerges; }
 hit() { for try in $(seq 100); do [ "$(hits)" -gt 0 ] && return; sleep 0.1; done; return 1; }
-free() { for try in $(seq 200); do [ "$(merges)" = 2 ] || break; sleep 0.05; done; echo "merges $(merges)"; }
-pins() { echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat))); }
+free() {
+    for try in $(seq 200); do
+        [ "$(merges)" = 2 ] || break
+        sleep 0.05
+    done
+    echo "merges $(merges)"
+}
+pins() {
+    echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - \
+        $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat)))
+}
 # The shell becomes the load, so that the signal that ends a load in the background reaches it.
 load() {
     exec fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 \
@@ -147,16 +301,28 @@ ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) -
 const TAKEN: &str = r#"
 begin 64 'burst = 1\ndeadline_s = 5' || exit; lend 48; load & FIO=$!; exec 8<$FILE
 for kill in 1 2; do ready || exit; sleep 0.3; kill -9 $(driver); sleep 0.3; done
-await failed && echo 'given up'; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
-sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-
+await failed && echo 'given up'
+wait $FIO || echo 'its users see errors'
+grep 'verify: bad\|verify failed' /tmp/fio
+sum=$(md5sum </proc/self/fd/8)
+sleep 0.5
+[ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'
+exec 8<&-
 wait $LENT; cat /tmp/lent.log; ls /dev/ublkc0 2>&1; end
 "#;
 
 /// A queue that is frozen again and again, under a load.
 const FROZEN: &str = r#"
 begin 64 'burst = 1000' || exit
-fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randrw --bs=4k --iodepth=16 --size=64M --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 & FIO=$!
-sleep 1; frozen_queue 0 20 100; kill -0 $FIO && echo 'the load goes on'; kill -INT $FIO; wait $FIO; end
+fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randrw --bs=4k \
+    --iodepth=16 --size=64M --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 &
+FIO=$!
+sleep 1
+frozen_queue 0 20 100
+kill -0 $FIO && echo 'the load goes on'
+kill -INT $FIO
+wait $FIO
+end
 "#;
 
 /// Clients that lend and go again and again beside a load, while drivers die.
@@ -165,24 +331,74 @@ begin 64 'burst = 100000\ndeadline_s = 60' || exit; : >/tmp/churn
 # The steps before have seen errors that they wanted.
 errors() { dmesg | grep -ciE 'I/O error'; }
 before=$(errors)
-churn() { while [ -e /tmp/churn ]; do : >/tmp/churn.$1; ring3 blk lend --share /tmp/share --size 8 --json >/tmp/churn.$1 2>>/tmp/churn.log & CLIENT=$!
-    for try in $(seq 200); do [ -s /tmp/churn.$1 ] || [ ! -d /proc/$CLIENT ] && break; sleep 0.02; done; [ -s /tmp/churn.$1 ] && echo >>/tmp/churned; kill $CLIENT; wait $CLIENT; done 2>/dev/null; }
+churn() {
+    while [ -e /tmp/churn ]; do
+        : >/tmp/churn.$1
+        ring3 blk lend --share /tmp/share --size 8 --json >/tmp/churn.$1 2>>/tmp/churn.log &
+        CLIENT=$!
+        for try in $(seq 200); do
+            [ -s /tmp/churn.$1 ] || [ ! -d /proc/$CLIENT ] && break
+            sleep 0.02
+        done
+        [ -s /tmp/churn.$1 ] && echo >>/tmp/churned
+        kill $CLIENT
+        wait $CLIENT
+    done 2>/dev/null
+}
 churn 1 & FIRST=$!; churn 2 & SECOND=$!
-fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 --loops=100000 --output=/tmp/fio >/dev/null 2>&1 & FIO=$!
-kills=0; while [ $kills -lt ${KILLS:-8} ]; do ready || break; usleep $((RANDOM * 30)); kill -9 $(driver); kills=$((kills + 1)); done
-ready && echo "$kills kills, and it runs"; rm /tmp/churn; wait $FIRST $SECOND; kill -0 $FIO && echo 'the load goes on'; kill -INT $FIO; wait $FIO; grep -c 'verify: bad\|verify failed' /tmp/fio; echo $(($(errors) - before))
-[ $(wc -l </tmp/churned) -gt 8 ] && echo 'and lent all the while'; echo "lent $(wc -l </tmp/churned) times" >&2; end
+fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite \
+    --bs=4k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 \
+    --loops=100000 --output=/tmp/fio >/dev/null 2>&1 &
+FIO=$!
+kills=0
+while [ $kills -lt ${KILLS:-8} ]; do
+    ready || break
+    usleep $((RANDOM * 30))
+    kill -9 $(driver)
+    kills=$((kills + 1))
+done
+ready && echo "$kills kills, and it runs"
+rm /tmp/churn
+wait $FIRST $SECOND
+kill -0 $FIO && echo 'the load goes on'
+kill -INT $FIO
+wait $FIO
+grep -c 'verify: bad\|verify failed' /tmp/fio
+echo $(($(errors) - before))
+[ $(wc -l </tmp/churned) -gt 8 ] && echo 'and lent all the while'
+echo "lent $(wc -l </tmp/churned) times" >&2
+end
 "#;
 
 /// A driver of `ring3 run` in a process of its own.
 const CONFINED: &str = r#"
 before=$(pins)
-: >/tmp/ready; ring3 run nvme --device vfio:$DISK --user nobody --id 0 --share /tmp/share,memory=64 --json >/tmp/ready 2>/tmp/log & PID=$!
-for try in $(seq 300); do grep -q ublkb /tmp/ready && break; [ -d /proc/$PID ] || break; sleep 0.05; done
-lend 48; ring3 blk lend --share /tmp/share --size 32; echo "more: $?"; mkdir -p /dev/ring3; ln -sf /dev/ublkb0 /dev/ring3/scratch; (load 3) && echo 'verified'
+: >/tmp/ready
+ring3 run nvme --device vfio:$DISK --user nobody --id 0 --share /tmp/share,memory=64 \
+    --json >/tmp/ready 2>/tmp/log &
+PID=$!
+for try in $(seq 300); do
+    grep -q ublkb /tmp/ready && break
+    [ -d /proc/$PID ] || break
+    sleep 0.05
+done
+lend 48
+ring3 blk lend --share /tmp/share --size 32
+echo "more: $?"
+mkdir -p /dev/ring3
+ln -sf /dev/ublkb0 /dev/ring3/scratch
+(load 3) && echo 'verified'
 load & FIO=$!; exec 8<$FILE
-sleep 1; kill -9 $(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready | head -n 1); wait $PID; echo "lost $?"; wait $FIO || echo 'its users see errors'; grep 'verify: bad\|verify failed' /tmp/fio
-sum=$(md5sum </proc/self/fd/8); sleep 0.5; [ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'; exec 8<&-
+sleep 1
+kill -9 $(sed -n 's/.*"pid":\([0-9]*\).*/\1/p' /tmp/ready | head -n 1)
+wait $PID
+echo "lost $?"
+wait $FIO || echo 'its users see errors'
+grep 'verify: bad\|verify failed' /tmp/fio
+sum=$(md5sum </proc/self/fd/8)
+sleep 0.5
+[ "$sum" = "$(md5sum </proc/self/fd/8)" ] && echo 'and nothing is written any more'
+exec 8<&-
 wait $LENT; cat /tmp/lent.log
 for try in $(seq 100); do [ "$(pins)" = $before ] && break; sleep 0.05; done
 ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) - before))"

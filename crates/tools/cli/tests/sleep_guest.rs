@@ -16,11 +16,26 @@ use supervised::with_programs;
 
 /// Shell functions of every step.
 const PRELUDE: &str = r#"
-ready() { for try in $(seq 600); do ring3 status $1 --json >/tmp/status; grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return; sleep 0.05; done; cat /tmp/status; ring3 logs $1; return 1; }
+ready() {
+    for try in $(seq 600); do
+        ring3 status $1 --json >/tmp/status
+        grep -q '"state": "running"' /tmp/status && ! grep -q '"standby": 0' /tmp/status && return
+        sleep 0.05
+    done
+    cat /tmp/status
+    ring3 logs $1
+    return 1
+}
 there() { nsenter -t $(cat /tmp/other) -n "$@"; }
 # What the kernel does until LEVEL, and back.
 suspend() { echo $1 >/sys/power/pm_test; echo freeze >/sys/power/state; }
-write() { while [ ! -e /tmp/over ]; do dd if=/dev/urandom of=/mnt/file$1 bs=4k count=8 conv=fsync,notrunc 2>/dev/null || echo "writer $1 failed" >>/tmp/failed; echo >>/tmp/written$1; done; }
+write() {
+    while [ ! -e /tmp/over ]; do
+        dd if=/dev/urandom of=/mnt/file$1 bs=4k count=8 conv=fsync,notrunc 2>/dev/null ||
+            echo "writer $1 failed" >>/tmp/failed
+        echo >>/tmp/written$1
+    done
+}
 written() { cat /tmp/written* | wc -l; }
 sums() { sleep 1; cat /tmp/failed 2>/dev/null; echo "I/O errors $(dmesg | grep -ciE 'I/O error')"; }
 lite() { chroot /tmp/db /usr/bin/sqlite3 -bail /data/db "$1"; }
@@ -42,23 +57,50 @@ end() {
 "#;
 
 const STARTED: &str = r#"
-mkdir -p /tmp/db && tar -C /tmp/db -xf /databases.tar && rm /databases.tar && mkdir -p /tmp/db/data /etc/ring3 || exit
+mkdir -p /tmp/db && tar -C /tmp/db -xf /databases.tar && rm /databases.tar &&
+    mkdir -p /tmp/db/data /etc/ring3 || exit
 card=$(basename /sys/bus/pci/devices/$THERE/net/*)
 unshare -n sleep 100000 & echo $! >/tmp/other
-while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do usleep 10000; done
-ip link set dev "$card" netns $(cat /tmp/other); there ip link set dev "$card" name there0; there ifconfig there0 10.7.0.2 up
-printf '[device.scratch]\nmatch = { address = "%s" }\n[device.scratch.export]\nid = 0\n[device.lan]\nmatch = { address = "%s" }\n[device.lan.export]\nkind = "tap"\n' $DISK $HERE >/etc/ring3/all.toml
-ring3d --hold >/tmp/ring3d 2>&1 & echo $! >/tmp/holder; sleep 1; ready scratch && ready lan || { cat /tmp/ring3d; exit; }
-ifconfig lan 10.7.0.1 up; for try in $(seq 100); do ping -c 1 -W 1 10.7.0.2 >/dev/null && echo reached && break; done
-mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /mnt && mount --bind /mnt /tmp/db/data && lite 'create table t(n);'
-for pid in $(cat /sys/fs/cgroup/ring3-scratch/cgroup.procs); do tr '\0' ' ' </proc/$pid/cmdline; echo; done
+while [ "$(readlink /proc/$(cat /tmp/other)/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do
+    usleep 10000
+done
+ip link set dev "$card" netns $(cat /tmp/other)
+there ip link set dev "$card" name there0
+there ifconfig there0 10.7.0.2 up
+printf '[device.scratch]\nmatch = { address = "%s" }\n[device.scratch.export]\nid = 0\n[device.lan]
+match = { address = "%s" }\n[device.lan.export]\nkind = "tap"\n' $DISK $HERE >/etc/ring3/all.toml
+ring3d --hold >/tmp/ring3d 2>&1 & echo $! >/tmp/holder
+sleep 1
+ready scratch && ready lan || {
+    cat /tmp/ring3d
+    exit
+}
+ifconfig lan 10.7.0.1 up
+for try in $(seq 100); do
+    ping -c 1 -W 1 10.7.0.2 >/dev/null && echo reached && break
+done
+mkfs.ext4 -q /dev/ring3/scratch && mount /dev/ring3/scratch /mnt &&
+    mount --bind /mnt /tmp/db/data && lite 'create table t(n);'
+for pid in $(cat /sys/fs/cgroup/ring3-scratch/cgroup.procs); do
+    tr '\0' ' ' </proc/$pid/cmdline
+    echo
+done
 getfattr -n user.survive_final_kill_signal /sys/fs/cgroup/ring3-scratch 2>/dev/null
 for writer in 1 2 3 4; do write $writer & done
-for number in $(seq 100000); do [ -e /tmp/over ] && break; lite "insert into t values ($number);" && echo $number >/tmp/acknowledged || echo "sqlite failed" >>/tmp/failed; done >/tmp/sqlite 2>&1 &
+for number in $(seq 100000); do
+    [ -e /tmp/over ] && break
+    lite "insert into t values ($number);" && echo $number >/tmp/acknowledged ||
+        echo "sqlite failed" >>/tmp/failed
+done >/tmp/sqlite 2>&1 &
 dd if=/dev/urandom of=/tmp/data bs=1M count=8 2>/dev/null
 sleep 10000 | there timeout 900 nc -l -p 9 >/tmp/arrived & sleep 1
-for piece in $(seq 0 255); do dd if=/tmp/data bs=32k count=1 skip=$piece 2>/dev/null; [ -e /tmp/over ] || sleep 0.5; done | nc 10.7.0.2 9 &
-echo 1 >/sys/module/suspend/parameters/pm_test_delay; sleep 2; [ $(written) -gt 0 ] && echo 'it is written to'
+for piece in $(seq 0 255); do
+    dd if=/tmp/data bs=32k count=1 skip=$piece 2>/dev/null
+    [ -e /tmp/over ] || sleep 0.5
+done | nc 10.7.0.2 9 &
+echo 1 >/sys/module/suspend/parameters/pm_test_delay
+sleep 2
+[ $(written) -gt 0 ] && echo 'it is written to'
 "#;
 
 /// PostgreSQL beside the others, and clients that count what it has acknowledged.
@@ -85,22 +127,52 @@ done
 const TEN: &str = r#"
 slept=0; for time in $(seq 10); do
     before=$(written); ring3 sleep || { echo "sleep $?"; ring3 logs scratch -n 20; }
-    [ $time = 5 ] && { ring3 status; ring3 restart scratch; ls /sys/fs/cgroup/ring3-asleep >/dev/null && echo 'gathered'; }
+    [ $time = 5 ] && {
+        ring3 status
+        ring3 restart scratch
+        ls /sys/fs/cgroup/ring3-asleep >/dev/null && echo 'gathered'
+    }
     still=$(written); suspend freezer && slept=$((slept + 1)) || dmesg | tail -n 30
     [ $(written) = $still ] || echo 'somebody wrote'
-    ring3 wake || echo "wake $?"; for try in $(seq 200); do [ $(written) -gt $still ] && break; sleep 0.05; done; [ $(written) -gt $still ] || echo 'nobody writes'
-done; echo "slept $slept of 10"; ready scratch && ready lan; grep -h -oE '"restarts": [^,]*' /tmp/status; ls -d /sys/fs/cgroup/ring3-asleep /run/ring3/asleep 2>&1 | grep -v 'No such'; sums
+    ring3 wake || echo "wake $?"
+    for try in $(seq 200); do
+        [ $(written) -gt $still ] && break
+        sleep 0.05
+    done
+    [ $(written) -gt $still ] || echo 'nobody writes'
+done
+echo "slept $slept of 10"
+ready scratch && ready lan
+grep -h -oE '"restarts": [^,]*' /tmp/status
+ls -d /sys/fs/cgroup/ring3-asleep /run/ring3/asleep 2>&1 | grep -v 'No such'
+sums
 "#;
 
 const DEVICES: &str = r#"
-for time in 1 2; do ring3 sleep && suspend devices && echo "slept $time"; ring3 wake; ready scratch; ready lan; done
-ring3 sleep --hibernate && suspend devices && echo "slept with drivers"; ring3 wake; ready scratch; ready lan
+for time in 1 2; do
+    ring3 sleep && suspend devices && echo "slept $time"
+    ring3 wake
+    ready scratch
+    ready lan
+done
+ring3 sleep --hibernate && suspend devices && echo "slept with drivers"
+ring3 wake
+ready scratch
+ready lan
 ring3 logs scratch | grep -c 'is started anew afterwards'; sums
 "#;
 
 const ENDED: &str = r#"
-touch /tmp/over; sleep 3; for try in $(seq 100); do cmp -s /tmp/data /tmp/arrived && break; sleep 0.2; done; cmp /tmp/data /tmp/arrived && echo 'it arrived whole'
-[ $(lite 'select count(*) from t;') -ge $(cat /tmp/acknowledged) ] && echo 'all that sqlite acknowledged is there'; lite 'pragma integrity_check;'
+touch /tmp/over
+sleep 3
+for try in $(seq 100); do
+    cmp -s /tmp/data /tmp/arrived && break
+    sleep 0.2
+done
+cmp /tmp/data /tmp/arrived && echo 'it arrived whole'
+[ $(lite 'select count(*) from t;') -ge $(cat /tmp/acknowledged) ] &&
+    echo 'all that sqlite acknowledged is there'
+lite 'pragma integrity_check;'
 for try in $(seq 300); do [ -d /proc/$(cat /tmp/clients) ] || break; sleep 0.1; done
 end QUIT; postgres || exit
 acknowledged=$(awk '{ all += $1 } END { print all + 0 }' /tmp/transactions)
@@ -111,7 +183,10 @@ counted=$(as_nobody "$PG/psql -h /tmp -At postgres -c \"select count(*) from pgb
 as_nobody "$PG/pg_amcheck -h /tmp --install-missing --heapallindexed --parent-check --all" \
     >/tmp/log 2>&1 && echo 'tables and indices are right' || cat /tmp/log
 end INT; as_nobody "$PG/pg_checksums -D /data/pg" 2>&1 | grep 'Bad checksums'
-umount /tmp/db/data; umount /mnt; fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck; sums
+umount /tmp/db/data
+umount /mnt
+fsck.ext4 -fn /dev/ring3/scratch >/tmp/fsck 2>&1 && echo clean || cat /tmp/fsck
+sums
 "#;
 
 static GUEST: Booted = Booted::new(

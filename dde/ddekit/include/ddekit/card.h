@@ -47,8 +47,8 @@ struct ddekit_card_ops {
 	void (*flush)(void);
 	void (*stop)(void);
 	void (*ended)(const char *why);
-	void (*filter)(bool promiscuous, bool all_groups, const uint8_t (*unicast)[6], size_t unicast_count,
-		       const uint8_t (*groups)[6], size_t group_count);
+	void (*filter)(bool promiscuous, bool all_groups, const uint8_t (*unicast)[6],
+		       size_t unicast_count, const uint8_t (*groups)[6], size_t group_count);
 };
 
 /**
@@ -71,8 +71,8 @@ struct ddekit_card_info {
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
  */
-int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const char *access,
-		      struct ddekit_card **card);
+int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		      const char *access, struct ddekit_card **card);
 
 /**
  * ddekit_card_lend() - give the card of @device, which was opened as lease:N, to whoever has leased
@@ -80,8 +80,8 @@ int ddekit_card_serve(const struct ddekit_card_info *info, const struct ddekit_c
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
  */
-int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops, const struct ddekit_device *device,
-		     struct ddekit_card **card);
+int ddekit_card_lend(const struct ddekit_card_info *info, const struct ddekit_card_ops *ops,
+		     const struct ddekit_device *device, struct ddekit_card **card);
 
 /** ddekit_card_filtered() - the filter that was asked for last is set; its users wait for that */
 void ddekit_card_filtered(struct ddekit_card *card);
@@ -89,19 +89,30 @@ void ddekit_card_filtered(struct ddekit_card *card);
 /** ddekit_card_close() - take the card from its users; NULL is ignored */
 void ddekit_card_close(struct ddekit_card *card);
 
-/** ddekit_card_missed() - say how many frames the device has lost for want of room, since it was opened */
+/**
+ * ddekit_card_missed() - say how many frames the device has lost for want of room, since it was
+ * opened
+ */
 void ddekit_card_missed(struct ddekit_card *card, uint64_t frames);
 
 /** ddekit_card_link() - say how the link is; a speed of 0 Mbit/s is one that is not known */
 void ddekit_card_link(struct ddekit_card *card, bool up, uint32_t mbits, bool full_duplex);
 
-/** ddekit_card_receive() - a frame has come, without its check sequence, @checked if the card has found its checksum right; false if its users have no room for it */
+/**
+ * ddekit_card_receive() - a frame has come, without its check sequence, @checked if the card has
+ * found its checksum right; false if its users have no room for it
+ */
 bool ddekit_card_receive(struct ddekit_card *card, const void *frame, size_t len, bool checked);
 
-/** ddekit_card_flush() - all frames that have come were received: its users have them from now on */
+/**
+ * ddekit_card_flush() - all frames that have come were received: its users have them from now on
+ */
 void ddekit_card_flush(struct ddekit_card *card);
 
-/** ddekit_card_resume() - the driver has room again, or somebody polls: what is to be sent is looked for, without a system call */
+/**
+ * ddekit_card_resume() - the driver has room again, or somebody polls: what is to be sent is looked
+ * for, without a system call
+ */
 void ddekit_card_resume(struct ddekit_card *card);
 
 #endif

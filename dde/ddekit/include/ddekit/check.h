@@ -19,22 +19,37 @@ void ddekit_check_open(const void *memory, size_t len, bool filled);
 /** ddekit_check_close() - nobody may use @len bytes until they are opened again */
 void ddekit_check_close(const void *memory, size_t len);
 
-/** ddekit_check_returned() - the same for what was in use until now; who uses it all the same is told who has returned it */
+/**
+ * ddekit_check_returned() - the same for what was in use until now; who uses it all the same is
+ * told who has returned it
+ */
 void ddekit_check_returned(const void *memory, size_t len);
 
-/** ddekit_check_allocated() - @len bytes are somebody's object now; memcheck remembers who asked for it */
+/**
+ * ddekit_check_allocated() - @len bytes are somebody's object now; memcheck remembers who asked for
+ * it
+ */
 void ddekit_check_allocated(const void *object, size_t len, bool filled);
 
-/** ddekit_check_freed() - the object at @object is nobody's now; who uses it all the same is told who has freed it */
+/**
+ * ddekit_check_freed() - the object at @object is nobody's now; who uses it all the same is told
+ * who has freed it
+ */
 void ddekit_check_freed(const void *object, size_t len);
 
-/** ddekit_check_device_writes() - a device may write to @len bytes from now on, so that what they hold counts */
+/**
+ * ddekit_check_device_writes() - a device may write to @len bytes from now on, so that what they
+ * hold counts
+ */
 void ddekit_check_device_writes(const void *memory, size_t len);
 
 /** ddekit_check_device_done() - it may not any more */
 void ddekit_check_device_done(const void *memory);
 
-/** ddekit_check_print() - say on standard error who is at @place with this frame, and who has called him */
+/**
+ * ddekit_check_print() - say on standard error who is at @place with this frame, and who has called
+ * him
+ */
 void ddekit_check_print(const void *place, const void *frame);
 
 #else

@@ -16,7 +16,10 @@
 
 struct ddekit_ctx;
 
-/** ddekit_ctx_stand_still() - have the stacks of all that are made from now on lie at the same places each time */
+/**
+ * ddekit_ctx_stand_still() - have the stacks of all that are made from now on lie at the same
+ * places each time
+ */
 void ddekit_ctx_stand_still(void);
 
 /**

@@ -40,7 +40,8 @@ struct ddekit_bar_info {
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
  */
-int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options, struct ddekit_device **device);
+int ddekit_dev_open(const char *uri, const struct ddekit_device_options *options,
+		    struct ddekit_device **device);
 
 /**
  * ddekit_dev_close() - give the device up; its registers and interrupts end with it
@@ -56,7 +57,10 @@ void ddekit_dev_close(struct ddekit_device *device);
  */
 bool ddekit_dev_journaled(void);
 
-/** ddekit_dev_verdict() - what a recording has found when its device was closed: it is not whole, or the driver has left it; NULL if nothing */
+/**
+ * ddekit_dev_verdict() - what a recording has found when its device was closed: it is not whole, or
+ * the driver has left it; NULL if nothing
+ */
 const char *ddekit_dev_verdict(void);
 
 /** ddekit_error() - what the last call that failed has to say; valid until the next one fails */
@@ -85,7 +89,8 @@ uint32_t ddekit_cfg_read(const struct ddekit_device *device, uint32_t offset, ui
  * Return: 0, or -EINVAL for what is not a driver's: base address registers, MSI, MSI-X, the bits of
  * COMMAND that decode and master the bus.
  */
-int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32_t width, uint32_t value);
+int ddekit_cfg_write(const struct ddekit_device *device, uint32_t offset, uint32_t width,
+		     uint32_t value);
 
 /** ddekit_dev_bus_master() - allow or forbid @device to start transfers */
 int ddekit_dev_bus_master(const struct ddekit_device *device, bool on);
@@ -98,7 +103,10 @@ int ddekit_dev_bus_master(const struct ddekit_device *device, bool on);
  */
 int ddekit_dev_wanted_back(struct ddekit_device *device, void (*function)(void *arg), void *arg);
 
-/** ddekit_dev_reset() - reset @device: 0, or -EOPNOTSUPP if it cannot be, whose transfers are stopped then */
+/**
+ * ddekit_dev_reset() - reset @device: 0, or -EOPNOTSUPP if it cannot be, whose transfers are
+ * stopped then
+ */
 int ddekit_dev_reset(const struct ddekit_device *device);
 
 /**
@@ -106,18 +114,28 @@ int ddekit_dev_reset(const struct ddekit_device *device);
  *
  * Return: 0, or -ENOENT if it is absent.
  */
-int ddekit_bar_info(const struct ddekit_device *device, unsigned int index, struct ddekit_bar_info *info);
+int ddekit_bar_info(const struct ddekit_device *device, unsigned int index,
+		    struct ddekit_bar_info *info);
 
-/** ddekit_bar_open() - the range of base address register @index; each time the same handle, which is the device's */
+/**
+ * ddekit_bar_open() - the range of base address register @index; each time the same handle, which
+ * is the device's
+ */
 int ddekit_bar_open(struct ddekit_device *device, unsigned int index, struct ddekit_bar **bar);
 
-/** ddekit_bar_map() - where its first *@len bytes lie in this process; NULL where nothing is mapped */
+/**
+ * ddekit_bar_map() - where its first *@len bytes lie in this process; NULL where nothing is mapped
+ */
 void *ddekit_bar_map(const struct ddekit_bar *bar, uint64_t *len);
 
-/** ddekit_bar_read() - read @width (1, 2, 4, 8) bytes at @offset; all ones outside of the range and of a device that is gone */
+/**
+ * ddekit_bar_read() - read @width (1, 2, 4, 8) bytes at @offset; all ones outside of the range and
+ * of a device that is gone
+ */
 uint64_t ddekit_bar_read(const struct ddekit_bar *bar, uint64_t offset, uint32_t width);
 
 /** ddekit_bar_write() - write @width (1, 2, 4, 8) bytes at @offset; nothing outside of the range */
-void ddekit_bar_write(const struct ddekit_bar *bar, uint64_t offset, uint32_t width, uint64_t value);
+void ddekit_bar_write(const struct ddekit_bar *bar, uint64_t offset, uint32_t width,
+		      uint64_t value);
 
 #endif

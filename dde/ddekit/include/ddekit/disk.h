@@ -72,8 +72,9 @@ struct ddekit_disk_request {
  *
  * Return: 0 or a negative errno; ddekit_error() says more.
  */
-int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info, void *memory, size_t len,
-		      void (*ready)(void), const char *access, struct ddekit_disk **disk);
+int ddekit_disk_serve(struct ddekit_device *device, const struct ddekit_disk_info *info,
+		      void *memory, size_t len, void (*ready)(void), const char *access,
+		      struct ddekit_disk **disk);
 
 /**
  * ddekit_disk_turn() - hear clients, and tell them what has ended
@@ -89,7 +90,10 @@ int ddekit_disk_turn(struct ddekit_disk *disk);
 /** ddekit_disk_take() - the next request; false if there is none */
 bool ddekit_disk_take(struct ddekit_disk *disk, struct ddekit_disk_request *request);
 
-/** ddekit_disk_end() - the request with @tag has ended, well or with an errno; its client hears of it at the next turn */
+/**
+ * ddekit_disk_end() - the request with @tag has ended, well or with an errno; its client hears of
+ * it at the next turn
+ */
 void ddekit_disk_end(struct ddekit_disk *disk, uint64_t tag, int error);
 
 /** ddekit_disk_stop() - take no further requests */

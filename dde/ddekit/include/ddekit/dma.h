@@ -42,13 +42,22 @@ void ddekit_dma_share(const struct ddekit_device *device, const void *memory, si
 /** ddekit_dma_unshare() - say that it does not reach what was shared from @memory on */
 void ddekit_dma_unshare(const struct ddekit_device *device, const void *memory);
 
-/** ddekit_dma_sync() - a full barrier between the memory of the driver and that of a device that is recorded or replayed, which are two; nothing for others, whose processor does it */
+/**
+ * ddekit_dma_sync() - a full barrier between the memory of the driver and that of a device that is
+ * recorded or replayed, which are two; nothing for others, whose processor does it
+ */
 void ddekit_dma_sync(const struct ddekit_device *device);
 
-/** ddekit_dma_iova() - where the device finds the byte that lies at @address; UINT64_MAX if that is not in the arena */
+/**
+ * ddekit_dma_iova() - where the device finds the byte that lies at @address; UINT64_MAX if that is
+ * not in the arena
+ */
 uint64_t ddekit_dma_iova(const struct ddekit_arena *arena, const void *address);
 
-/** ddekit_dma_address() - where the byte lies that the device finds at @iova; NULL if that is not in the arena */
+/**
+ * ddekit_dma_address() - where the byte lies that the device finds at @iova; NULL if that is not in
+ * the arena
+ */
 void *ddekit_dma_address(const struct ddekit_arena *arena, uint64_t iova);
 
 #endif

@@ -35,7 +35,10 @@ void ddekit_irq_mask(struct ddekit_device *device, unsigned int vector);
 void ddekit_irq_unmask(struct ddekit_device *device, unsigned int vector);
 
 #ifdef DDEKIT_FUZZ
-/** ddekit_irq_deliver() - call what was raised and is not masked: only a device that is made of bytes is asked for it, wherever a processor would be interrupted */
+/**
+ * ddekit_irq_deliver() - call what was raised and is not masked: only a device that is made of
+ * bytes is asked for it, wherever a processor would be interrupted
+ */
 void ddekit_irq_deliver(void);
 #endif
 

@@ -33,7 +33,8 @@ void ddekit_log(enum ddekit_level level, const char *text, size_t len);
  * @level: how much it matters
  * @format: of printf; a line is cut after 500 bytes
  */
-void ddekit_logf(enum ddekit_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void ddekit_logf(enum ddekit_level level, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 /**
  * ddekit_panic() - write a line and a backtrace, and end the process by SIGABRT

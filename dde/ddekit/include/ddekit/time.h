@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-/** ddekit_now() - nanoseconds of a clock that never jumps and stands still while the machine sleeps */
+/**
+ * ddekit_now() - nanoseconds of a clock that never jumps and stands still while the machine sleeps
+ */
 uint64_t ddekit_now(void);
 
 /** ddekit_now_coarse() - the same, up to some milliseconds before; never a system call */

@@ -3,7 +3,8 @@
 #include <linux/dma-mapping.h>
 #include <linux/scatterlist.h>
 
-int dma_map_sgtable(struct device *dev, struct sg_table *table, enum dma_data_direction dir, unsigned long attrs)
+int dma_map_sgtable(struct device *dev, struct sg_table *table, enum dma_data_direction dir,
+		    unsigned long attrs)
 {
 	int count = dma_map_sg_attrs(dev, table->sgl, table->orig_nents, dir, attrs);
 
@@ -38,7 +39,8 @@ static int is(struct device *dev, void *resource, void *memory)
 	return ((struct managed *)resource)->memory == memory;
 }
 
-void *dmam_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t gfp, unsigned long attrs)
+void *dmam_alloc_attrs(struct device *dev, size_t size, dma_addr_t *handle, gfp_t gfp,
+		       unsigned long attrs)
 {
 	struct managed *managed = devres_alloc(release, sizeof(*managed), gfp);
 

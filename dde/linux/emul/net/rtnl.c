@@ -55,20 +55,24 @@ void rtnl_kfree_skbs(struct sk_buff *head, struct sk_buff *tail)
 	}
 }
 
-void rtmsg_ifinfo(int type, struct net_device *dev, unsigned int change, gfp_t gfp, u32 port, const struct nlmsghdr *header)
+void rtmsg_ifinfo(int type, struct net_device *dev, unsigned int change, gfp_t gfp, u32 port,
+		  const struct nlmsghdr *header)
 {
 }
 
-void rtmsg_ifinfo_newnet(int type, struct net_device *dev, unsigned int change, gfp_t gfp, int *nsid, int index)
+void rtmsg_ifinfo_newnet(int type, struct net_device *dev, unsigned int change, gfp_t gfp,
+			 int *nsid, int index)
 {
 }
 
-struct sk_buff *rtmsg_ifinfo_build_skb(int type, struct net_device *dev, unsigned int change, u32 event, gfp_t gfp, int *nsid,
-				       int index, u32 port, const struct nlmsghdr *header)
+struct sk_buff *rtmsg_ifinfo_build_skb(int type, struct net_device *dev, unsigned int change,
+				       u32 event, gfp_t gfp, int *nsid, int index, u32 port,
+				       const struct nlmsghdr *header)
 {
 	return NULL;
 }
 
-void rtmsg_ifinfo_send(struct sk_buff *skb, struct net_device *dev, gfp_t gfp, u32 port, const struct nlmsghdr *header)
+void rtmsg_ifinfo_send(struct sk_buff *skb, struct net_device *dev, gfp_t gfp, u32 port,
+		       const struct nlmsghdr *header)
 {
 }

@@ -1,7 +1,9 @@
-# Evaluates the kbuild files of DIRS, one after another, and prints the variables that matter, each in a line
+# Evaluates the kbuild files of DIRS, one after another, and prints the variables that matter, each
+# in a line
 #   @ DIRECTORY, then NAME<tab>VALUE
-# Everything that a file sets is taken back before the next one. Started in the kernel's source folder; on the command line:
-# DIRS, CONFIG (the configuration in make's own syntax), srctree, objtree, ARCH, SRCARCH.
+# Everything that a file sets is taken back before the next one. Started in the kernel's source
+# folder; on the command line: DIRS, CONFIG (the configuration in make's own syntax), srctree,
+# objtree, ARCH, SRCARCH.
 
 MAKEFLAGS += -rR
 .PHONY: nothing
@@ -11,7 +13,8 @@ nothing: ;
 include $(CONFIG)
 
 tab := $(nop)	$(nop)
-wanted := obj-y obj-m subdir-y subdir-m EXTRA_CFLAGS EXTRA_CPPFLAGS ccflags-remove-y CFLAGS_% %-y %-m %-objs
+wanted := obj-y obj-m subdir-y subdir-m EXTRA_CFLAGS EXTRA_CPPFLAGS ccflags-remove-y CFLAGS_% \
+	%-y %-m %-objs
 
 define visit
 obj := $1
@@ -29,7 +32,8 @@ MAKEFILE_LIST :=
 include $(firstword $(wildcard $1/Kbuild $1/Makefile))
 $$(info @ $1)
 $$(info MAKEFILE_LIST$$(tab)$$(strip $$(MAKEFILE_LIST)))
-$$(foreach v,$$(filter $$(wanted),$$(filter-out $$(known),$$(.VARIABLES))),$$(if $$(strip $$($$v)),$$(info $$v$$(tab)$$(strip $$($$v)))))
+$$(foreach v,$$(filter $$(wanted),$$(filter-out $$(known),$$(.VARIABLES))), \
+	$$(if $$(strip $$($$v)),$$(info $$v$$(tab)$$(strip $$($$v)))))
 $$(foreach v,$$(filter-out $$(known),$$(.VARIABLES)),$$(eval override undefine $$v))
 endef
 

@@ -1,4 +1,4 @@
-//! MSI-X: where its table is, and masks by its entries.
+//! MSI-X: the location of its table, and masking by its entries.
 
 use std::sync::Arc;
 

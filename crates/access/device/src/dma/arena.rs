@@ -1,4 +1,4 @@
-//! The memory of one device, mapped before it is needed.
+//! The DMA memory of one device, mapped in advance.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

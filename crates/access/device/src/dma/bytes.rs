@@ -1,9 +1,9 @@
-//! Copies of bytes that a device, another process or another thread may write at the same time.
+//! Copies of bytes that a device, another process or another thread may write concurrently.
 //!
 //! # Ordering
-//! Each access is a relaxed atomic of a byte or of an aligned word, so that a race is no undefined
-//! behaviour: it gives old bytes or new ones, and the compiler reads none of them twice. What the
-//! bytes mean is ordered by the [rings](crate::ring).
+//! Each access is a relaxed atomic of a byte or of an aligned word. So a race is not undefined
+//! behaviour: it yields old bytes or new ones, and the compiler reads none of them twice. The
+//! [rings](crate::ring) order the accesses by their meaning.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 

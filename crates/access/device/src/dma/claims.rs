@@ -1,4 +1,4 @@
-//! Ranges that are claimed together: all of them, or none.
+//! Claims of several ranges at once: all of them, or none.
 
 use super::ledger::RangeAllocator;
 use super::{Arena, DmaBuffer, Span};

@@ -1,4 +1,4 @@
-//! Memory that was not made for a device: an application's own.
+//! Foreign memory: an application's own, not allocated for a device.
 
 use std::sync::{Arc, Weak};
 

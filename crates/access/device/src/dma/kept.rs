@@ -1,16 +1,17 @@
-//! Words of an arena that outlive the drivers of its device.
+//! Persistent words: words of an arena that outlive the drivers of its device.
 //!
 //! # Shape
-//! The last page of region 0 is given out to nobody. It is memory of the holder's as the rest is,
-//! so that a driver finds there what the one before it has stored, whatever became of that. Fresh
+//! The last page of region 0 is never allocated. It is memory of the holder's, like the rest of the
+//! arena, so a driver finds there what its predecessor has stored, however that one ended. Fresh
 //! memory is zero.
 //!
 //! # Trust
-//! A driver, and a device that it has told of this memory, can write anything there: who reads it
-//! takes no word for more than a claim.
+//! A driver can write anything there, and so can a device that was given an address in this page:
+//! readers must verify what they read.
 //!
 //! # Ordering
-//! Each access is sequentially consistent, as its users compare words with atomics of their own.
+//! Each access is sequentially consistent, because users compare these words with atomics of their
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

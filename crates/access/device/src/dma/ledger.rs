@@ -1,4 +1,4 @@
-//! What of a region is free, what is taken, and what for.
+//! Which ranges of a region are free, which are taken, and by whom.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The bytes of a transfer, as a device is told of them.
+//! The segment list of a transfer: device addresses and lengths.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Memory by its device address, for drivers whose processor moves the data in the device's place
-//! (programmed I/O).
+//! Access to memory by its device address, for drivers that move the data by the processor instead
+//! of by the device (programmed I/O).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

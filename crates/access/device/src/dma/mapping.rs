@@ -1,4 +1,4 @@
-//! Memory beside the arena that the device reaches.
+//! Memory outside the arena that is mapped for the device.
 
 use super::{Dma, Pages};
 use crate::Error;

@@ -1,18 +1,23 @@
 //! Memory that the device can reach.
 //!
 //! # Shape
-//! A [`Region`] is a shared file or a part of one, mapped here once and handed by descriptor to
-//! whoever must see it too; any number of devices may map its [`Pages`]. An [`Arena`] is the memory
-//! of one device: regions that are mapped through its IOMMU before they are needed, so that virtual
-//! to device address is one addition. A [`DmaBuffer`] is an owned range of the arena, a [`Span`] a
-//! name for one. A [`SegmentList`] is what a driver is told: addresses that this layer alone can
-//! make, of spans that it has checked or of what it has mapped. [`Dma`] ties an arena to the
-//! device's [`Iommu`] and lets it grow. [`Foreign`] memory is what was not made for the device;
-//! [`Streams`] lend pieces of it to a device, mapped or copied.
+//! A [`Region`] is a shared file or a part of one. It is mapped once in this process, and its
+//! descriptor can be passed to other processes. Any number of devices may map its [`Pages`].
+//!
+//! An [`Arena`] is the memory of one device: regions that are mapped through its IOMMU in advance,
+//! so that translation from a virtual to a device address is one addition. A [`DmaBuffer`] is an
+//! owned range of the arena, a [`Span`] names one.
+//!
+//! A [`SegmentList`] is what a driver gives to its device: addresses that only this layer can make,
+//! of spans that it has checked or of memory that it has mapped. [`Dma`] combines an arena with the
+//! device's [`Iommu`] and lets it grow.
+//!
+//! [`Foreign`] memory was not allocated for the device; [`Streams`] make pieces of it accessible to
+//! the device, mapped or copied.
 //!
 //! # Trust
-//! No Rust reference to this memory exists: a device or another process can write it at any time.
-//! Bytes are copied in and out by relaxed atomics; shared words are atomics.
+//! No Rust reference to this memory exists, because a device or another process can write it at any
+//! time. Bytes are copied in and out by relaxed atomics; shared words are atomics.
 
 mod arena;
 mod buffer;

@@ -1,4 +1,4 @@
-//! What an IOMMU maps: whole pages of this process, kept alive by whoever maps them.
+//! The unit that an IOMMU maps: whole pages of this process, kept alive by their mappings.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

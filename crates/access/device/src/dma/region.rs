@@ -1,4 +1,4 @@
-//! Bytes that devices may be pointed at, mapped once in this process.
+//! Memory that devices may access, mapped once in this process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

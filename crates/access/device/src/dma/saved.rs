@@ -1,4 +1,4 @@
-//! What of an arena is taken, for a process that goes on with it.
+//! The saved state of an arena: its allocated ranges, for the process that resumes it.
 
 use std::sync::Arc;
 

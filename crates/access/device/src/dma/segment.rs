@@ -1,4 +1,4 @@
-//! What a transfer looks like to a device: pieces of its address space.
+//! Segments: pieces of a device's address space.
 
 /// A range of device addresses, contiguous for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

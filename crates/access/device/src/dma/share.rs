@@ -1,8 +1,8 @@
-//! How much of the machine's memory may be taken.
+//! A limit on memory: at most a share of what the machine has free.
 //!
-//! What a user asks for (queues, requests, bytes) multiplies quickly, the kernel promises memory
-//! that it does not have, and who is killed then need not be who asked. So memory is compared with
-//! what is free before it is mapped.
+//! The sizes that a user chooses (queues, requests, bytes) multiply quickly. Linux overcommits
+//! memory, and the process that the OOM killer picks need not be the one that asked for too much.
+//! So the amount is compared with the free memory before it is mapped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Names for bytes, that a client may hand to whoever owns the device.
+//! Spans: names for bytes, which a client may pass to the owner of the device.
 
 use super::Segment;
 

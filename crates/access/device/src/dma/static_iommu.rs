@@ -1,4 +1,4 @@
-//! No translation: what the device reaches is decided when it is opened.
+//! A device without translation: the memory that it can reach is decided when it is opened.
 
 use std::ops::RangeInclusive;
 

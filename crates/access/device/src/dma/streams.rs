@@ -2,14 +2,14 @@
 //! where it is not.
 //!
 //! # Shape
-//! [`Streams`] belongs to one queue and so to one thread; nothing in it locks. A registration cache
-//! keeps mappings from one request to the next, because mapping costs two system calls and more
-//! than a copy of many kilobytes. What does not fit the device (misaligned, fragmented beyond its
-//! rules, in pages that it shares with others, not mappable later) is copied through buffers that
-//! were allocated at the start.
+//! [`Streams`] belongs to one queue and so to one thread; it takes no locks. A registration cache
+//! retains mappings from one request to the next, because mapping costs two system calls and more
+//! than a copy of many kilobytes. Memory that the device cannot reach directly is copied through
+//! buffers that were allocated at the start: it is misaligned, more fragmented than the device
+//! allows, shares pages with other data, or will not be mappable later.
 //!
 //! # Trust
-//! A mapping owns the bytes that it maps, so the device never reaches memory that is gone. A
+//! A mapping owns the bytes that it maps, so the device never reaches memory that was freed. A
 //! mapping in use is never evicted.
 
 mod cache;

@@ -1,4 +1,4 @@
-//! Arenas that grow, and regions that several devices have.
+//! Tests of arenas that grow, and of regions that several devices share.
 
 use super::*;
 

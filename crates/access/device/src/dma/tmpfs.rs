@@ -1,8 +1,9 @@
-//! Files whose pages are huge where the machine has free memory in such pieces, with no pool of
-//! them set aside.
+//! Files with transparent huge pages, where the machine has free memory in such pieces. They need
+//! no reserved pool.
 //!
-//! Whatever the administrator's settings for memfds are, a tmpfs has its own: so each file gets a
-//! file system that has no name and holds nothing else. [tmpfs(5), `huge`]
+//! A tmpfs has its own setting for huge pages, independent of the administrator's setting for
+//! memfds. So each file gets a file system that has no name and contains nothing else. [tmpfs(5),
+//! `huge`]
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! What a read of an interrupt's descriptor says.
+//! The meaning of a value that is read from an interrupt's descriptor.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
-//! Sleeping for a message with one system call.
+//! Waiting for a message-signalled interrupt with one system call.
 //!
-//! A message is an edge: nothing has to be acknowledged, and the count of an eventfd can grow
-//! unread. An epoll that watches the eventfd for edges ends a sleep once for what was signalled
-//! since the last one, whatever the count says.
+//! A message is edge-triggered: nothing has to be acknowledged, and the count of an eventfd can
+//! grow unread. An epoll that watches the eventfd for edges ends a sleep once for all signals since
+//! the last one, whatever the count is.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

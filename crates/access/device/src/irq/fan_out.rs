@@ -1,15 +1,16 @@
-//! One vector for several owners: the pin of a function with several queues, or its single message.
+//! One vector that several owners share: the pin of a function with several queues, or its single
+//! message.
 //!
 //! # Shape
-//! A thread sleeps on the vector. When it fires, every [outlet](FanOut::outlet) that is open is
-//! signalled; each owner looks at its own queue. An outlet is an [`Irq`] like any other, of the
-//! vector's kind, with its own mask.
+//! A thread sleeps on the vector. When the vector fires, the thread signals every unmasked
+//! [outlet](FanOut::outlet); each owner checks its own queue. An outlet is an [`Irq`] like any
+//! other, of the vector's kind, with its own mask.
 //!
 //! # Masking
-//! The pin is masked when it fires and opened when the first owner opens its outlet again. If
-//! another owner has not served its queue by then, it fires at once; the
-//! [`StormLimit`](super::StormLimit) of the vector bounds how often. A message that comes while an
-//! outlet is masked is delivered when it is unmasked.
+//! The pin is masked when it fires, and unmasked when the first owner unmasks its outlet again. If
+//! another owner has not served its queue by then, the pin fires at once; the
+//! [`StormLimit`](super::StormLimit) of the vector bounds how often. A message that arrives while
+//! an outlet is masked is delivered when the outlet is unmasked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! How an interrupt that comes too often is recognised and held back.
+//! Detection and masking of interrupt storms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

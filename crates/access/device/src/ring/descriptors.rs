@@ -1,4 +1,4 @@
-//! Rings whose entries come back in their places.
+//! Rings whose entries are returned in place.
 
 use std::sync::atomic::Ordering;
 

@@ -1,9 +1,9 @@
-//! The rings under every interleaving and every stale read that the memory model allows; the search
-//! is exhaustive.
+//! Model check of the rings: every interleaving and every stale read that the memory model allows,
+//! exhaustively.
 //!
-//! A driver thread runs the real rings; a device thread does what a device does: it reads the
-//! doorbell, takes entries, writes data, then an entry whose phase word comes last. Doorbells are
-//! relaxed atomics, as device registers order nothing by themselves. Run by `make test` as
+//! A driver thread runs the real rings. A device thread models a device: it reads the doorbell,
+//! takes entries, writes data, then an entry whose phase word comes last. Doorbells are relaxed
+//! atomics, because device registers order nothing by themselves. Run by `make test` as
 //! `RUSTFLAGS="--cfg loom" cargo test -p ring3-device --release loom`.
 
 use loom::sync::Arc;

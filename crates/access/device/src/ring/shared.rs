@@ -1,25 +1,24 @@
-//! Rings between two processes, neither of which believes the other.
+//! Rings between two processes that do not trust each other.
 //!
 //! # Shape
-//! One direction, one producer, one consumer. Of its words, the producer writes the entries and the
-//! tail, the consumer the head and whether it wants to be woken; each stands in a line of the cache
-//! of its own. [`Producer`] and [`Consumer`] keep their own index to themselves, so that nobody
-//! else can change it.
+//! One direction, one producer, one consumer. Of the shared words, the producer writes the entries
+//! and the tail, and the consumer writes the head and its wake-up request; each is in a cache line
+//! of its own. [`Producer`] and [`Consumer`] have their own index also in private memory, so that
+//! the other side cannot change it.
 //!
 //! # Ordering
-//! - [`Producer::publish`]: all entries come before the tail (release), and the tail before the
-//!   look whether the consumer wants to be woken (sequentially consistent).
-//! - [`Consumer::want`]: the wish comes before the look that follows it (sequentially consistent).
-//!   Waking is a system call, which orders what is on either side of it: a wish that is taken back
-//!   by the one before it is made again by who was woken.
-//! - [`Consumer::pop`]: the tail comes before the entry, and before whatever it announces
-//!   (acquire).
-//! - [`Consumer::release`]: all loads of entries come before the head that gives their places back
-//!   (release); [`Producer::room`] reads it (acquire).
+//! - [`Producer::publish`]: all entries precede the tail (release), and the tail precedes the check
+//!   whether the consumer requests a wake-up (sequentially consistent).
+//! - [`Consumer::want`]: the request precedes the check of the ring that follows it (sequentially
+//!   consistent). A wake-up is a system call, which orders the accesses before and after it. If a
+//!   wake-up clears a newer request, the consumer that was woken makes it again.
+//! - [`Consumer::pop`]: the tail precedes the entry, and the data that it announces (acquire).
+//! - [`Consumer::release`]: all loads of entries precede the head that frees their slots (release);
+//!   [`Producer::room`] reads it (acquire).
 //!
 //! # Trust
-//! The other side's index is input: one that cannot be is [`Error::Protocol`], and nothing is
-//! taken. The words of an entry are read once.
+//! The other side's index is untrusted input: an impossible value is [`Error::Protocol`], and
+//! nothing is taken. The words of an entry are read once.
 
 use super::{Ordering, Words, fence};
 use crate::Error;

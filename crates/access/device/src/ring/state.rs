@@ -1,8 +1,8 @@
-//! How far a ring is, for a process that goes on with it while the device has it.
+//! The saved state of a ring, for a process that resumes it while the device uses it.
 //!
-//! What is in the memory stays there and is the device's business, too; this is the driver's half.
-//! Neither side notices the change of hands: nothing is written, and what was pushed and not
-//! published is published by the next [`publish`](SubmissionRing::publish).
+//! The contents of the memory stay there and are shared with the device; this is the driver's
+//! private part. The device does not notice the hand-over: nothing is written, and entries that
+//! were pushed and not published are published by the next [`publish`](SubmissionRing::publish).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The index algebra against a queue that cannot be wrong.
+//! Property tests of the index algebra against a simple queue.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

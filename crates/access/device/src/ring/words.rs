@@ -1,5 +1,5 @@
-//! Words of memory that a driver and a device share, one by one and in runs: what rings are made
-//! of. The rings add the order.
+//! Words of memory that a driver and a device share, singly and in runs. Rings consist of them and
+//! add the ordering.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -1,4 +1,4 @@
-//! How long polling pays, learned from how long waits have taken.
+//! How long polling pays, learned from the duration of earlier waits.
 
 use std::time::Duration;
 

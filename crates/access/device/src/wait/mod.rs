@@ -1,4 +1,4 @@
-//! Waiting for a device: by polling while that pays, by interrupt while it does not.
+//! Waiting for a device: by polling while that pays, else by interrupt.
 //!
 //! # Shape
 //! A [`Waiter`] owns the interrupt of one queue. [`Waiter::wait`] is for a thread that waits for
@@ -6,18 +6,18 @@
 //! the descriptor together with others. A [`Budget`] says how long polling pays.
 //!
 //! # Waiting
-//! The interrupt is masked while its owner polls and open while it sleeps. Before a sleep: unmask,
-//! look once more, sleep. A completion that comes after the look raises an interrupt; one that came
-//! before it is seen. A queue that has nothing in flight sleeps and costs no CPU.
+//! The interrupt is masked while its owner polls and unmasked while it sleeps. Before a sleep:
+//! unmask, poll once more, sleep. A completion that comes after the last poll raises an interrupt;
+//! one that came before is found by it. A queue with nothing in flight sleeps and costs no CPU.
 //!
 //! The clock is read twice in a wait that polling or one interrupt ends: at its begin and at its
-//! end. What is found at the first look costs no reading.
+//! end. A completion that the first poll finds costs no clock read.
 //!
-//! While sleeping is what pays, the interrupt stays open from one wait to the next: no register is
+//! While sleeping pays, the interrupt stays unmasked from one wait to the next: no register is
 //! written per request, and a message costs at most one system call, the one that sleeps.
 //!
 //! # Trust
-//! A lost interrupt is found at the deadline, so the caller's deadlines bound it
+//! A lost interrupt is noticed at the deadline, so the caller's deadlines bound the delay
 //! ([`WaitStats::lost`]). A storm is bounded by the [`StormLimit`](crate::irq::StormLimit) of the
 //! interrupt.
 

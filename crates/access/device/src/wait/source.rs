@@ -1,4 +1,4 @@
-//! Whatever can be waited for.
+//! The trait of everything that a thread can wait for.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Which requests make sense for a disk, decided before the device sees them.
+//! Validation of requests before they reach the device.
 
 use super::{Data, Info, IoError, Operation, Request};
 

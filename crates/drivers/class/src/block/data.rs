@@ -1,4 +1,4 @@
-//! Where the bytes of a request are.
+//! The location of a request's bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;

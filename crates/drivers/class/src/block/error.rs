@@ -1,4 +1,4 @@
-//! Why a request failed, and the errno that says so to the kernel and to applications.
+//! The reasons why a request failed, and the errno of each for the kernel and applications.
 
 /// The end of a request that did not succeed.
 #[derive(

@@ -1,4 +1,4 @@
-//! What a disk is.
+//! The description of a disk.
 
 use ring3_device::dma::SegmentRules;
 

@@ -1,21 +1,21 @@
 //! Disks.
 //!
 //! # Shape
-//! A driver gives [`Disk`]s; a disk opens [`Queue`]s, one per thread. A [`Request`] lends its
-//! [`Data`] to the device and gets it back in the [`Completion`]. The three verbs are the same in
-//! every driver: [`submit`](Queue::submit) queues, [`ring`](Queue::ring) publishes a batch with one
-//! doorbell, [`reap`](Queue::reap) takes what is done, as much as there is room for.
+//! A driver provides [`Disk`]s; a disk opens [`Queue`]s, one per thread. A [`Request`] passes its
+//! [`Data`] to the device, and the [`Completion`] returns it. The three verbs are the same in every
+//! driver: [`submit`](Queue::submit) queues, [`ring`](Queue::ring) publishes a batch with one
+//! doorbell, [`reap`](Queue::reap) takes completions, as many as there is room for.
 //!
 //! An application calls [`open`]: its [`BlockQueue`] takes requests of any length with data
-//! anywhere, and cuts, maps or copies what the driver below does not take as it is.
+//! anywhere. It splits, maps or copies what the driver does not accept as it is.
 //!
 //! # Ordering
-//! Requests of one queue may complete in any order; two that overlap and are in flight together
-//! have no defined outcome. A flush covers the writes that completed before it was submitted.
+//! Requests of one queue may complete in any order. Two that overlap and are in flight at the same
+//! time have no defined outcome. A flush covers the writes that completed before it was submitted.
 //!
 //! # Cancellation
 //! There is none. A request ends when the device completes it, or when a reset has proved that the
-//! device will not.
+//! device will not execute it.
 
 mod check;
 mod data;

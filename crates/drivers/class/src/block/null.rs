@@ -1,4 +1,5 @@
-//! A disk that does nothing, at once: what everything above a driver costs.
+//! A disk that completes every request at once without doing anything: it measures the cost of the
+//! layers above a driver.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How an application uses a disk in its own process.
+//! The interface for an application that uses a disk in its own process.
 
 use std::time::Instant;
 

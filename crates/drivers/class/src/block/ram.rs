@@ -1,4 +1,4 @@
-//! A disk whose medium is this process' memory: what examples and tests run on without a device.
+//! A disk in the memory of this process, for examples and tests without a device.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;

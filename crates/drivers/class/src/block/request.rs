@@ -1,4 +1,4 @@
-//! One request and its end.
+//! A request and its completion.
 
 use std::mem;
 

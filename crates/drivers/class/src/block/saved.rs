@@ -1,4 +1,4 @@
-//! Requests that stay with the device while the driver changes.
+//! The saved state of requests that stay with the device during a hand-over.
 
 use std::time::Instant;
 

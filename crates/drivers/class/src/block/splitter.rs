@@ -1,20 +1,20 @@
-//! The layer between whoever uses a disk and its driver: checks, cuts, and makes foreign memory
-//! reachable.
+//! The layer between the user of a disk and its driver. It validates requests, splits them, and
+//! makes foreign memory accessible to the device.
 //!
 //! # Shape
-//! A request that the device takes as it is passes through: a few comparisons on the way in, one on
-//! the way out. One that is longer than the device takes becomes *parts* with one completion; so
-//! does one whose data is foreign memory. Parts are submitted as the queue has room, so a long
-//! request needs no more of it than a short one.
+//! A request that the device accepts as it is passes through: a few comparisons at submission, one
+//! at completion. A request that is longer than the device accepts becomes *parts* with one
+//! completion; so does one whose data is foreign memory. Parts are submitted as the queue has room,
+//! so a long request needs no more slots than a short one.
 //!
 //! # Ordering
 //! The parts of a request may complete in any order. The first error is the request's, and no
 //! further part is started after it.
 //!
 //! # Trust
-//! Parts hold the memory of their request. What a driver gives up, because nobody can stop its
-//! device, is given up here, too. A part's token says which slot and which use of it; one that is
-//! not outstanding is an error and changes nothing.
+//! Parts own the memory of their request. If a driver abandons memory, because its device cannot be
+//! stopped, this layer abandons it, too. A part's token identifies its slot and the use of that
+//! slot; a token that is not outstanding is an error and changes nothing.
 
 mod parts;
 

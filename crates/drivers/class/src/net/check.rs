@@ -1,4 +1,4 @@
-//! Which packets make sense for a card, decided before the card sees them.
+//! Validation of packets before they reach the card.
 
 use ring3_device::Error;
 

@@ -1,4 +1,4 @@
-//! What a card lets through.
+//! The receive filter of a card.
 
 use serde::{Deserialize, Serialize};
 

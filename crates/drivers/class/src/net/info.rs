@@ -1,4 +1,4 @@
-//! What a network card is.
+//! The description of a network card.
 
 use ring3_device::Error;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! An address on the wire.
+//! MAC addresses.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What is known about a packet beside its bytes.
+//! Metadata of a packet, in addition to its bytes.
 
 use serde::{Deserialize, Serialize};
 

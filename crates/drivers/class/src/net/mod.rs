@@ -1,48 +1,48 @@
 //! Network cards.
 //!
 //! # Shape
-//! A driver gives a [`Nic`]; a card opens [`Queue`]s, each for both directions and one thread. A
-//! [`Packet`] is a buffer of the card's arena, where the bytes are in it, and what is known about
-//! them. Four verbs move batches of them, the same in every driver:
+//! A driver provides a [`Nic`]; a card opens [`Queue`]s, each for both directions and one thread. A
+//! [`Packet`] is a buffer of the card's arena, the position of the bytes in it, and their metadata.
+//! Four verbs move batches of packets, the same in every driver:
 //!
 //! | verb | moves |
 //! |---|---|
 //! | [`rx_provide`](Queue::rx_provide) | empty buffers to the card |
-//! | [`rx_return`](Queue::rx_return) | what the card has received to the user |
+//! | [`rx_return`](Queue::rx_return) | received packets to the user |
 //! | [`tx_provide`](Queue::tx_provide) | packets to the card |
 //! | [`tx_return`](Queue::tx_return) | their buffers back |
 //!
-//! A batch is a slice of places. Providing takes from its start and leaves empty places; returning
-//! puts into it from its start. One call is at most one doorbell.
+//! A batch is a slice of slots. Providing takes from its start and leaves empty slots; returning
+//! fills it from its start. One call rings at most one doorbell.
 //!
 //! # Ownership
-//! A buffer is with the user or with the queue, never with both: it moves. Whoever wants to know
-//! which of its buffers came back writes a [`token`](Packet::token) on it. What was provided for
-//! reception comes back with a packet, what was provided for transmission when it was sent, each
-//! piece by itself; both in any order.
+//! A buffer belongs to the user or to the queue, never to both: it moves. A user that must identify
+//! returned buffers sets a [`token`](Packet::token) on them. A buffer that was provided for
+//! reception returns with a packet; one that was provided for transmission returns when it was
+//! sent, each piece separately; both in any order.
 //!
-//! - A **reset** of the card, in its driver, gives nothing back: the driver provides the buffers
-//!   for reception again, and what was to be sent and perhaps was not comes back as if it had been,
-//!   and is [counted](Counters::tx_lost). No packet is sent twice.
-//! - A queue that is **dropped** stops, and its buffers return to the arena. If the card cannot be
-//!   seen to have stopped, they never do.
-//! - A queue that is [**detached**](Queue::detach) leaves its buffers with the card, for whoever
-//!   resumes it.
-//! - After [`Error::Gone`] and [`Error::Fatal`] no buffer comes back but by dropping the queue.
+//! - A **reset** of the card, in its driver, returns no receive buffers: the driver provides them
+//!   again. Packets that were to be sent, and perhaps were not, return as if they had been sent,
+//!   and are [counted](Counters::tx_lost). No packet is sent twice.
+//! - A queue that is **dropped** stops, and its buffers return to the arena. If there is no proof
+//!   that the card has stopped, they never do.
+//! - A queue that is [**detached**](Queue::detach) leaves its buffers with the card, for the
+//!   process that resumes it.
+//! - After [`Error::Gone`] and [`Error::Fatal`] buffers return only when the queue is dropped.
 //!
 //! # Loss
-//! A card drops what there is no buffer for, and counts it. A queue that is full takes fewer
-//! packets, so nothing else is lost on the way out while the link is up. Without a link, packets
-//! are lost and counted, and their buffers come back.
+//! A card drops packets for which there is no buffer, and counts them. A full queue accepts fewer
+//! packets, so nothing else is lost on transmit while the link is up. Without a link, packets are
+//! lost and counted, and their buffers return.
 //!
 //! # Ordering
 //! Packets of one queue are sent in the order in which they were provided, and received in the
 //! order in which they came.
 //!
 //! # Trust
-//! What is asked of a card is checked before it is told ([`Limits`]); a packet that makes no sense
-//! is [`Refused`] and stays where it was. What a card says of a packet is checked by its driver:
-//! bytes that the buffer has not are never in a packet.
+//! Requests to a card are validated first ([`Limits`]); an invalid packet is [`Refused`] and stays
+//! where it was. The driver validates what a card reports about a packet: a packet never contains
+//! bytes outside of its buffer.
 
 mod cable;
 mod check;

@@ -1,4 +1,4 @@
-//! One packet, or one piece of it.
+//! A packet, or a piece of one.
 
 use ring3_device::Error;
 use ring3_device::dma::{DmaBuffer, Span};

@@ -1,4 +1,4 @@
-//! Packets that stay with the card while the driver changes.
+//! The saved state of packets that stay with the card during a hand-over.
 
 use ring3_device::Error;
 use ring3_device::dma::{Claims, Span};

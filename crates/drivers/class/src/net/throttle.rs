@@ -1,4 +1,4 @@
-//! How often a card may interrupt.
+//! Interrupt throttling of a card.
 
 use std::fmt;
 use std::str::FromStr;

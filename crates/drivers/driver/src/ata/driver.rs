@@ -89,7 +89,9 @@ impl registry::Controller for Controller {
         match self {
             Self::Ahci(controller) => controller.detach(),
             Self::Ide(_) => Err(Error::Unsupported(
-                "the driver ide cannot leave its device to another process: end it, and open the device anew".into(),
+                "the driver ide cannot leave its device to another process: end it, and open the \
+                 device anew"
+                    .into(),
             )),
         }
     }

@@ -392,7 +392,8 @@ mod tests {
             for (token, step) in steps.into_iter().enumerate() {
                 if step % 3 == 0 && !held.is_empty() {
                     let (id, token) = held.swap_remove(usize::from(step) % held.len());
-                    prop_assert_eq!(vacate_by_id(&mut slots, id).unwrap().complete(Ok(())).token, token);
+                    let completed = vacate_by_id(&mut slots, id).unwrap().complete(Ok(()));
+                    prop_assert_eq!(completed.token, token);
                 } else if held.len() < count.into() {
                     let id = filled(&mut slots, token as u64);
                     prop_assert!(id != u16::MAX && held.iter().all(|&(other, _)| other != id));

@@ -70,7 +70,9 @@ impl Controller {
         let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         if !state.queues.is_empty() || state.generation != 0 {
             return Err(Error::Invalid(
-                "what was saved is of a controller that was left, and not of one whose driver was killed".into(),
+                "what was saved is of a controller that was left, and not of one whose driver was \
+                 killed"
+                    .into(),
             ));
         }
         check_registers(&Registers::new(device.bar(0)?, doorbells_end(1, 0))?)?;
@@ -157,7 +159,11 @@ impl SavedAdmin {
         })?;
         let word = Claims::new(arena).claim(span)?;
         let progress = Checkpoint::read(&word).ok_or_else(|| {
-            Error::Busy("the controller's driver was killed while an admin command was under way, or after a reset".into())
+            Error::Busy(
+                "the controller's driver was killed while an admin command was under way, \
+                 or after a reset"
+                    .into(),
+            )
         })?;
         (self.submission.state, self.completion.state) = progress.rings();
         (self.next_id, self.armed) = (progress.next_id, progress.armed);

@@ -2,10 +2,10 @@
 //! controller of a process that was killed.
 //!
 //! # Format
-//! One 64-bit word in DMA memory, which the holder keeps. It is written by one store, so a kill
-//! never leaves it half written. Zero means "do not adopt". It is zero while an admin command is in
-//! progress, and for good after a reset or a shutdown. A word that is not zero means that only
-//! asynchronous event requests are outstanding.
+//! One 64-bit word in a buffer of the arena. The holder owns the arena, so the word outlives the
+//! driver process. It is written by one store, so a kill never leaves it half written. Zero means
+//! "do not adopt". It is zero while an admin command is in progress, and for good after a reset or
+//! a shutdown. A word that is not zero means that only asynchronous event requests are outstanding.
 //!
 //! # Order
 //! The word is written after the entry and before the doorbell, so it covers every command that was

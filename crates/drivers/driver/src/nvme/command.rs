@@ -1,4 +1,4 @@
-//! From a request to a command: what is checked, and what the device is told.
+//! Conversion of a request into a command: validation, and the words of the submission queue entry.
 
 use ring3_class::block::{Data, Info, IoError, Operation, Request};
 use ring3_spec::nvme::opcode::nvm;

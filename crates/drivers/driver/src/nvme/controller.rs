@@ -1,4 +1,4 @@
-//! A controller: what the owner of the function holds.
+//! The controller, as the owner of the function holds it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
-//! Which namespaces there are, and which of them can be disks. [NVMe 5.1.13]
+//! Discovery of namespaces, and of those that can be disks. [NVMe 5.1.13]
 //!
 //! # Trust
-//! A list may be wrong or have no end: it is read as far as ids ascend and up to [`MOST`] of them.
-//! One namespace that cannot be used, or that the controller says nothing about, costs the others
-//! nothing; it is refused by name.
+//! A list may be wrong or endless: it is read only as long as ids ascend, and up to [`MOST`] of
+//! them. A namespace that cannot be used, or that the controller reports nothing about, does not
+//! affect the others; it is refused by name.
 
 use ring3_class::block::Info;
 use ring3_device::{Deadline, Error};

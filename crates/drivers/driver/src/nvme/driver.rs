@@ -1,4 +1,4 @@
-//! NVMe controllers in the registry.
+//! The registry entry of the NVMe driver.
 
 use std::sync::Arc;
 

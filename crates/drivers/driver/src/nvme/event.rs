@@ -1,4 +1,4 @@
-//! Asynchronous events in words. [NVMe 5.1.2.1]
+//! Asynchronous events as text for the log. [NVMe 5.1.2.1]
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What the controller says about itself, and what each namespace's format means for a disk. [NVMe
+//! Identify data: the controller's, and the format of each namespace as a disk needs it. [NVMe
 //! 5.1.13]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! From a function to a controller that takes commands: memory-based controller initialisation.
+//! Memory-based controller initialisation: from a PCI function to a controller that takes commands.
 //! [NVMe 3.5.1]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which queue is signalled by which vector.
+//! The assignment of interrupt vectors to queues.
 //!
 //! With at least two vectors, vector 0 is the admin queue's and each I/O queue has its own. With
 //! one (the pin, or a function with a single message) all queues share it through a [`FanOut`].

@@ -8,13 +8,13 @@
 //! disk. A queue pair belongs to one thread and shares nothing with others but the generation
 //! counter of the controller, which it loads once per call.
 //!
-//! What becomes of a request is the engine's business (`disk/`); `queue.rs` gives it the
-//! rings of a queue pair, and `reset.rs` the controller. One read request walks `disk/queue.rs`
-//! (submit, ring, reap), `queue.rs` (the rings), `command.rs` (what the device is told), `prp.rs`
-//! (where its bytes are) and `disk/slots.rs` (its place and its id).
+//! The engine (`disk/`) owns the life of a request. `queue.rs` provides the engine with the rings
+//! of a queue pair, and `reset.rs` with resets of the controller. A read request passes through
+//! `disk/queue.rs` (submit, ring, reap), `queue.rs` (the rings), `command.rs` (the command),
+//! `prp.rs` (the location of its bytes) and `disk/slots.rs` (its slot and its id).
 //!
 //! # Trust
-//! What the device wrote is input: a completion for nothing in flight is
+//! What the device wrote is untrusted input: a completion for a request that is not in flight is
 //! [`Error::Protocol`](ring3_device::Error::Protocol), and the queue stays usable. Nothing that a
 //! device wrote indexes memory unchecked.
 //!

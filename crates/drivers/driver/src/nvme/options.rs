@@ -1,4 +1,4 @@
-//! What the user can choose.
+//! The options of the NVMe driver.
 
 use std::time::Duration;
 

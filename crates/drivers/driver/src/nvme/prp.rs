@@ -1,9 +1,9 @@
-//! Where the bytes of a request are, as physical region pages. [NVMe 4.3.1]
+//! The data of a request as physical region pages (PRPs). [NVMe 4.3.1]
 //!
-//! A request of up to two pages says so in the command itself. A longer one needs a list; every
-//! slot has its own, allocated when the queue is created. Only the first piece may begin within a
-//! page, only the last may end within one: what does not fit is rejected, and the class layer
-//! copies it to where it fits.
+//! The command itself contains the addresses of up to two pages. A longer request needs a list;
+//! every slot has its own, allocated when the queue is created. Only the first piece may begin
+//! within a page, and only the last may end within one. Data that does not fit is rejected, and the
+//! class layer copies it to a buffer that fits.
 
 use ring3_class::block::Data;
 use ring3_device::Error;
@@ -231,7 +231,8 @@ mod tests {
             let data = scattered(&pieces);
             let len = (data.len() as u64 - cut.min(data.len() as u64 - 1)) as usize;
             let prp = lists.describe(slot, &data, len).unwrap();
-            prop_assert_eq!(as_the_device_reads_it(&lists, slot, prp, len as u64), in_pages(&data, len));
+            let read = as_the_device_reads_it(&lists, slot, prp, len as u64);
+            prop_assert_eq!(read, in_pages(&data, len));
         }
 
         #[test]
@@ -240,7 +241,8 @@ mod tests {
             let lists = Lists::new(&arena, 1, 1 << 20, PAGE).unwrap();
             let buffer = arena.alloc(pages * 4096, 4).unwrap();
             let same = scattered(&[(buffer.iova(), buffer.len() as u32)]);
-            prop_assert_eq!(lists.describe(0, &Data::from(buffer), len), lists.describe(0, &same, len));
+            let described = lists.describe(0, &Data::from(buffer), len);
+            prop_assert_eq!(described, lists.describe(0, &same, len));
         }
     }
 }

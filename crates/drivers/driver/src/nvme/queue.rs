@@ -4,10 +4,10 @@
 //! [`QueuePair`] is what the engine ([`crate::disk`]) needs to know of them: it writes commands,
 //! takes completions, and creates and deletes the pair on the controller.
 //!
-//! # Who owns its memory
-//! The device reaches it from the pair's creation until its deletion, a reset of the controller, or
-//! the controller's removal. Only then does the memory go back to the arena; without such a proof
-//! it never does.
+//! # Ownership of the memory
+//! The device may access the memory from the pair's creation until its deletion, a reset of the
+//! controller, or the controller's removal. Only then is the memory returned to the arena; without
+//! such a proof it never is.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};

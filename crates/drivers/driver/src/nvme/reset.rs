@@ -1,8 +1,8 @@
-//! Resets of the controller, its end, and who may still write to memory.
+//! Resets and shutdown of the controller, and the proof that it no longer writes to memory.
 //!
 //! # The proof
-//! Memory returns to its owner only when the device cannot write to it: its completion came,
-//! CSTS.RDY was seen to be 0, the function was reset, or its bus mastering is off.
+//! Memory returns to its owner only when the device cannot write to it: the completion arrived,
+//! CSTS.RDY was read as 0, the function was reset, or its bus mastering is off.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;

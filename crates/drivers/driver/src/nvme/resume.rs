@@ -1,7 +1,7 @@
-//! Controllers that are left to another process while they run, and taken up there.
+//! Hand-over of a running controller to another process.
 //!
-//! Neither side of it writes a register or a command: the device does not notice. The queues are
-//! handed over by the engine (`disk/saved.rs`).
+//! Neither process writes a register or sends a command for it, so the device does not notice. The
+//! engine hands over the queues (`disk/saved.rs`).
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};

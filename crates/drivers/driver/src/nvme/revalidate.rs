@@ -1,16 +1,15 @@
-//! Whether a controller that comes back from a reset is the one that was there before, with the
-//! same media.
+//! Revalidation after a reset: checks that the controller is still the same, with the same media.
 //!
 //! # Why
-//! What was in flight is repeated after a reset, writes too. If the drive was replaced meanwhile,
-//! or a namespace was formatted or put in another one's place, they would be written over somebody
-//! else's data. So the controller is asked again before any queue goes on, while all of them wait
-//! for the admin queue's lock.
+//! Requests in flight, writes included, are repeated after a reset. If the drive was replaced
+//! meanwhile, or if a namespace was formatted or replaced by another one, these writes would
+//! destroy other data. So the controller is identified again before any queue continues, while all
+//! of them wait for the admin queue's lock.
 //!
-//! # What ends
-//! Another controller ends all of it. A namespace that is gone, that has other blocks, or whose
-//! unique id has changed ends alone: its requests end with an error, and nothing of it is repeated.
-//! One that has grown goes on as large as it was.
+//! # What fails
+//! Another controller fails all queues. A namespace that is gone, that has other blocks, or whose
+//! unique id has changed fails alone: its requests complete with an error, and none of them is
+//! repeated. A namespace that has grown continues with its old size.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What a controller and its queues leave behind, as it is written down.
+//! The saved state of a controller and its queues, as it is serialised.
 //!
-//! Fields are only ever added, each with a default, so that a later version reads what an earlier
-//! one has left. All of it is input to whoever reads it.
+//! Fields are only ever added, each with a default, so that a later version reads the state of an
+//! earlier one. All of it is untrusted input for its reader.
 
 use ring3_class::block::Info;
 use ring3_device::dma::{Claims, DmaBuffer, Span};

@@ -1,4 +1,4 @@
-//! What the end of a command means to the one who asked. [NVMe 4.2.3]
+//! The meaning of a completion status for the requester. [NVMe 4.2.3]
 
 use std::time::Duration;
 

@@ -23,7 +23,10 @@ impl Structure {
         let read = |offset, width| device.config_read(offset, width);
         let capability = virtio_structure(read, kind).ok_or_else(|| {
             let name = device.name();
-            Error::Unsupported(format!("{name}: it has no virtio structure {kind}: a legacy device; give it disable-legacy=on"))
+            Error::Unsupported(format!(
+                "{name}: it has no virtio structure {kind}: a legacy \
+                 device; give it disable-legacy=on"
+            ))
         })?;
         let index = read(capability + spec::CAP_BAR, 1) as u8;
         let (at, len) = (

@@ -184,19 +184,24 @@ impl<R: Register> Clients<R> {
         let refused = |reason: String| Some(Answer::Refused { reason });
         let client = &mut self.clients[place];
         match (ask, fd) {
-            (ClientRequest::Offer { version, .. }, _) if version != VERSION => {
-                refused(format!("it speaks version {version}, and this export {VERSION}: both must be of one release of ring3"))
-            }
-            (ClientRequest::Offer { .. }, Some(_)) if client.memory.is_some() => {
-                refused("it shares a region already, and a connection has one: revoke it, or connect once more".into())
-            }
-            (ClientRequest::Offer { bytes, .. }, Some(fd)) => match self.registrar.register(&fd, bytes) {
-                Ok(memory) => {
-                    client.memory = Some(memory);
-                    Some(Answer::Shared { disks: self.registrar.names() })
+            (ClientRequest::Offer { version, .. }, _) if version != VERSION => refused(format!(
+                "it speaks version {version}, and this export {VERSION}: both must \
+                 be of one release of ring3"
+            )),
+            (ClientRequest::Offer { .. }, Some(_)) if client.memory.is_some() => refused(
+                "it shares a region already, and a connection has one: revoke it, or \
+                 connect once more"
+                    .into(),
+            ),
+            (ClientRequest::Offer { bytes, .. }, Some(fd)) => {
+                match self.registrar.register(&fd, bytes) {
+                    Ok(memory) => {
+                        client.memory = Some(memory);
+                        Some(Answer::Shared { disks: self.registrar.names() })
+                    }
+                    Err(reason) => refused(reason),
                 }
-                Err(reason) => refused(reason),
-            },
+            }
             (ClientRequest::Revoke, None) => match client.memory.take() {
                 Some(memory) => {
                     self.registrar.revoke(memory);
@@ -205,7 +210,10 @@ impl<R: Register> Clients<R> {
                 None => refused("there is nothing to revoke".into()),
             },
             _ => {
-                tracing::warn!("{} is cut off: an offer comes with one descriptor, and nothing else with any", client.who);
+                tracing::warn!(
+                    "{} is cut off: an offer comes with one descriptor, and nothing else with any",
+                    client.who
+                );
                 None
             }
         }
@@ -346,9 +354,10 @@ mod tests {
         assert_eq!(served.did(), "revoked");
         let channel = channel_to(&served.path);
         channel.send(&ClientRequest::Revoke, &[]).unwrap();
-        assert!(
-            matches!(answer(&channel), Some(Answer::Refused { reason }) if reason.contains("nothing to revoke"))
-        );
+        assert!(matches!(
+            answer(&channel),
+            Some(Answer::Refused { reason }) if reason.contains("nothing to revoke")
+        ));
         let offer = ClientRequest::Offer { version: VERSION, bytes: memory.len() as u64 };
         channel.send(&offer, &[memory.as_fd()]).unwrap();
         assert!(matches!(answer(&channel), Some(Answer::Shared { .. })));
@@ -451,9 +460,10 @@ mod tests {
         });
         let since = Instant::now();
         for channel in &clients {
-            assert!(
-                matches!(answer(channel), Some(Answer::Ended { reason }) if reason.contains("descriptor"))
-            );
+            assert!(matches!(
+                answer(channel),
+                Some(Answer::Ended { reason }) if reason.contains("descriptor")
+            ));
         }
         drop(lent(&served).1);
         assert_eq!((served.did(), served.did()), ("shared", "revoked"));

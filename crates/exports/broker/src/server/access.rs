@@ -39,7 +39,8 @@ pub struct Access {
 }
 
 /// Keys, for messages.
-const KEYS: &str = "mode, clients, offset, size, access (rw or ro), iops, rate (bytes in a second), depth, queues, memory, weight";
+const KEYS: &str = "mode, clients, offset, size, access (rw or ro), iops, rate (bytes in a \
+                    second), depth, queues, memory, weight";
 
 impl Access {
     /// All of the disk, for this user.

@@ -66,7 +66,9 @@ impl Client {
             }
             ClientRequest::Revoke => {
                 return Err(Error::Protocol(
-                    "it takes the server for an export: what it lends is lent as long as it is connected".into(),
+                    "it takes the server for an export: what it lends is lent as long as it is \
+                     connected"
+                        .into(),
                 ));
             }
             ClientRequest::Close { queue } => {

@@ -3,7 +3,7 @@
 //! | from | by | to |
 //! |---|---|---|
 //! | serving | [`refuse`](State::refuse): a forced removal | refusing |
-//! | serving, refusing | [`quiesce`](State::quiesce): another server is to come, or none | quiescing |
+//! | serving, refusing | [`quiesce`](State::quiesce): another server follows, or none | quiescing |
 //! | serving, refusing | [`fail`](State::fail) | refusing, with the failure |
 //! | quiescing | [`fail`](State::fail) | quiescing, with the failure |
 //! | any | [`abandon`](State::abandon) | abandoned |

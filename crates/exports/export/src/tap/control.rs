@@ -233,7 +233,10 @@ impl Control {
                 self.mtu
             );
             if let Err(error) = self.plane.set_mtu(self.mtu) {
-                tracing::warn!(%error, "{name}: its MTU cannot be set back: longer packets are lost");
+                tracing::warn!(
+                    %error,
+                    "{name}: its MTU cannot be set back: longer packets are lost"
+                );
             }
             return Ok(());
         }
@@ -250,7 +253,10 @@ impl Control {
             return Ok(());
         }
         let Err(error) = self.close() else { return self.open() };
-        let again = matches!(&error, Error::Driver { cause, .. } if !matches!(cause, ring3_class::Error::Gone));
+        let again = matches!(
+            &error,
+            Error::Driver { cause, .. } if !matches!(cause, ring3_class::Error::Gone)
+        );
         if !again || self.failed.is_some_and(|failed| failed.elapsed() < WELL) {
             return Err(error);
         }

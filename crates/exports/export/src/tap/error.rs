@@ -16,8 +16,10 @@ pub enum Error {
     Closed,
     /// The caller may not make interfaces, nor use this one.
     #[error(
-        "{name}: making an interface needs CAP_NET_ADMIN: run as root, or let root make it once for you: \
-         ip tuntap add dev NAME mode tap user $USER vnet_hdr{}", if *queues { " multi_queue" } else { "" }
+        "{name}: making an interface needs CAP_NET_ADMIN: run as root, or let root make it once \
+         for you: \
+         ip tuntap add dev NAME mode tap user $USER vnet_hdr{}",
+        if *queues { " multi_queue" } else { "" }
     )]
     Permission {
         /// The interface.
@@ -54,8 +56,10 @@ pub enum Error {
     Busy(String),
     /// The name is that of an interface of another kind.
     #[error(
-        "{name}: there is an interface of this name that is no TAP, or one made otherwise (it needs vnet_hdr, and {} multi_queue): \
-         choose another --name, or delete it with `ip link delete {name}`", if *queues { "" } else { "no" }
+        "{name}: there is an interface of this name that is no TAP, or one made otherwise (it \
+         needs vnet_hdr, and {} multi_queue): \
+         choose another --name, or delete it with `ip link delete {name}`",
+        if *queues { "" } else { "no" }
     )]
     Taken {
         /// The interface.

@@ -65,7 +65,8 @@ impl Priority {
         let tried = tried.and_then(|joined| {
             joined.unwrap_or_else(|_| Err(io::Error::other("a thread panicked: a defect of ring3")))
         });
-        let what = "--priority real-time needs CAP_SYS_NICE or RLIMIT_RTPRIO (`ulimit -r 1`): run as root, or leave it out";
+        let what = "--priority real-time needs CAP_SYS_NICE or RLIMIT_RTPRIO (`ulimit -r 1`): run \
+                    as root, or leave it out";
         tried.map_err(|error| Error::os(what, error))
     }
 }
@@ -136,7 +137,10 @@ impl PriorityBoost {
             Ok(()) => self.now = ahead,
             Err(error) => {
                 if (self.priority, ahead) != (Priority::High, true) {
-                    tracing::warn!(%error, "the priority of a thread that moves packets cannot be changed any more");
+                    tracing::warn!(
+                        %error,
+                        "the priority of a thread that moves packets cannot be changed any more"
+                    );
                 }
                 self.priority = Priority::Ordinary;
             }

@@ -150,7 +150,8 @@ impl Device {
                 // served.
                 Err(Error::Command { cause, .. }) if is_invalid(&cause) && self.taken => break,
                 Err(Error::Command { cause, .. }) if is_invalid(&cause) => {
-                    let reason = "it was never started, or a recovery broke off: `ring3 ublk delete` it, and start anew";
+                    let reason = "it was never started, or a recovery broke off: `ring3 ublk \
+                                  delete` it, and start anew";
                     return Err(refused(id, reason));
                 }
                 Err(error) => return Err(error),
@@ -391,7 +392,11 @@ impl Drop for Device {
             .stop(true)
             .and_then(|()| self.control.alone(|control| control.delete(id, file))?);
         if let Err(error) = result {
-            tracing::warn!(%error, "a ublk device was left behind; `ring3 ublk delete` removes it when this process is gone");
+            tracing::warn!(
+                %error,
+                "a ublk device was left behind; `ring3 ublk delete` removes it when this process \
+                 is gone"
+            );
         }
     }
 }

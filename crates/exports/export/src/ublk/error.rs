@@ -19,7 +19,8 @@ pub enum Error {
     Permission,
     /// The kernel copies, always.
     #[error(
-        "this kernel's ublk copies the bytes of every request: sharing memory with clients (--share) needs Linux 7.1 or later; leave --share out, \
+        "this kernel's ublk copies the bytes of every request: sharing memory with clients \
+         (--share) needs Linux 7.1 or later; leave --share out, \
          and all else is as it was"
     )]
     NoSharedMemory,
@@ -38,7 +39,11 @@ pub enum Error {
         reason: String,
     },
     /// The wanted identity is taken.
-    #[error("/dev/ublkb{id} exists and is served by {}: choose another --id, or none to let the kernel choose", process(*pid))]
+    #[error(
+        "/dev/ublkb{id} exists and is served by {}: choose another --id, or none to let the kernel \
+         choose",
+        process(*pid)
+    )]
     Taken {
         /// The identity.
         id: u32,
@@ -81,7 +86,8 @@ pub enum Error {
     },
     /// Somebody else's device, which nobody serves.
     #[error(
-        "/dev/ublkb{id} was created by another program, which does not serve it (yet): choose another --id, or delete it with \
+        "/dev/ublkb{id} was created by another program, which does not serve it (yet): choose \
+         another --id, or delete it with \
          `ring3 ublk delete {id}`"
     )]
     Foreign {
@@ -122,7 +128,8 @@ pub enum Error {
     },
     /// The kernel did not answer.
     #[error(
-        "{device}: the kernel did not end {command} within {waited:?}; look at `dmesg`. Some kernels (6.18.4, 6.18.5) lose ADD_DEV \
+        "{device}: the kernel did not end {command} within {waited:?}; look at `dmesg`. Some \
+         kernels (6.18.4, 6.18.5) lose ADD_DEV \
          and need a restart of the machine"
     )]
     Hung {

@@ -41,7 +41,11 @@ impl MergeControl {
         match changed {
             Ok(before) => self.before = Some(before.trim().to_owned()),
             Err(error) => {
-                tracing::warn!(file = %self.file.display(), %error, "the kernel merges requests, which are copied then; write 2 there")
+                tracing::warn!(
+                    file = %self.file.display(),
+                    %error,
+                    "the kernel merges requests, which are copied then; write 2 there"
+                )
             }
         }
     }
@@ -53,7 +57,11 @@ impl MergeControl {
         if let Err(error) = fs::write(&self.file, &before)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(file = %self.file.display(), %error, "the kernel merges no requests any more; write {before} there");
+            tracing::warn!(
+                file = %self.file.display(),
+                %error,
+                "the kernel merges no requests any more; write {before} there"
+            );
         }
     }
 }

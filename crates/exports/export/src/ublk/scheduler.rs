@@ -55,7 +55,12 @@ impl Scheduler {
         let Some(name) = self.name(rotates) else { return };
         if let Err(error) = write(disk, name) {
             let file = path(disk);
-            tracing::warn!(scheduler = name, file, %error, "the kernel's choice of I/O scheduler stays; modprobe it, or write it there");
+            tracing::warn!(
+                scheduler = name,
+                file,
+                %error,
+                "the kernel's choice of I/O scheduler stays; modprobe it, or write it there"
+            );
         }
     }
 }

@@ -197,8 +197,8 @@ impl Threads {
         self.monitor.quiesce(Instant::now() + deadline.remaining());
     }
 
-    /// The class queues, empty, of threads that were told to quiesce, once all have. After an error a
-    /// queue has failed.
+    /// The class queues, empty, of threads that were told to quiesce, once all have. After an error
+    /// a queue has failed.
     pub fn take_back(&mut self) -> Result<Vec<Box<dyn Queue>>, Error> {
         let queues = self.join()?;
         self.failure().map_or(Ok(queues), Err)

@@ -79,7 +79,11 @@ impl Answering {
                 Ok(Some(message)) => self.answer(&message),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::error!(%error, "{}: the kernel cannot be read any more", self.device.name());
+                    tracing::error!(
+                        %error,
+                        "{}: the kernel cannot be read any more",
+                        self.device.name()
+                    );
                     return;
                 }
             }

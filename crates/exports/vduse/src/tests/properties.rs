@@ -88,7 +88,12 @@ proptest! {
             // Addresses and numbers that could be true.
             (0..8).for_each(|number| {
                 let word = u128::from_le_bytes(driver.read(TABLE + 16 * number));
-                let descriptor = (DATA + (word as u64 & 0xfff), (word >> 64) as u32 & 0xfff, (word >> 96) as u16 & 7, (word >> 112) as u16 & 7);
+                let descriptor = (
+                    DATA + (word as u64 & 0xfff),
+                    (word >> 64) as u32 & 0xfff,
+                    (word >> 96) as u16 & 7,
+                    (word >> 112) as u16 & 7,
+                );
                 driver.describe(TABLE, number as u16, descriptor);
             });
         }

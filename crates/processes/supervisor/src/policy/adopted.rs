@@ -1,4 +1,4 @@
-//! What a supervisor does with a device that another one has left.
+//! Tests of the policy for a device that an earlier supervisor claimed.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of a machine that sleeps.
+//! Tests of the policy while the machine sleeps.
 
 use super::tests::{World, answer};
 use super::*;

@@ -14,27 +14,27 @@ pub struct RestartPolicy {
     pub pause: Duration,
     /// Maximum of that delay.
     pub longest_pause: Duration,
-    /// How long I/O waits for a driver that serves it. Then it fails.
+    /// How long I/O waits for a driver before it fails.
     pub io_timeout: Duration,
-    /// Most time of a start, and of a recovery of the device by its driver.
+    /// Maximum time of a start, and of a recovery of the device by its driver.
     pub recovery: Duration,
-    /// Clients have lent memory (`export.share`): their requests must not complete before the
+    /// Clients have registered memory (`export.share`): their requests must not complete before the
     /// device is fenced.
     pub lent: bool,
 }
 
-/// What the policy still allows.
+/// The remaining budget of the policy.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     deaths: VecDeque<Instant>,
     exhausted: bool,
-    /// Starts that have failed since one has succeeded.
+    /// Consecutive failed starts.
     failures: u32,
-    /// The same of standbys.
+    /// Consecutive failed starts of standbys.
     spawn_failures: u32,
-    /// The next start comes no sooner.
+    /// Earliest time of the next start.
     pub pause: Option<Instant>,
-    /// The next standby comes no sooner.
+    /// Earliest time of the next standby.
     pub spawn: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ impl Budget {
         (self.failures, self.pause) = (0, None);
     }
 
-    /// A user has asked for a fresh start.
+    /// A user has asked for a restart: the counts are reset.
     pub fn forgive(&mut self) {
         *self = Self::default();
     }

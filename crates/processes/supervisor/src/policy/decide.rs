@@ -1,24 +1,24 @@
-//! From what is so and what is wanted to what is to be done next.
+//! The decision: compares facts with the desired state, and returns the next actions.
 
 use std::time::Instant;
 
 use super::*;
 
 impl Machine {
-    /// The next thing to do, taken as begun; `None` if something must happen first.
+    /// The next action, which then counts as begun; `None` if an event must come first.
     pub(super) fn decide(&mut self, now: Instant) -> Option<Action> {
-        // What was left running for a next driver, and gets none.
+        // A device that was left running for a next driver, and gets none.
         if (self.device, self.driver) == (Device::HandedOver, Driver::None)
             && self.goal != DesiredState::Run
         {
             self.device = Device::Unfenced;
         }
-        // Whoever adopts it does so now.
+        // Adoption happens now or never.
         if (self.device, self.driver) == (Device::Orphaned, Driver::None) && !self.may_drive(now) {
             self.device = Device::Unfenced;
         }
-        // Whatever is wanted: what a dead driver has begun ends before anything else is done with
-        // its device.
+        // In every desired state: what a dead driver has begun must end before anything else is
+        // done with its device.
         if (self.device, self.driver) == (Device::Unfenced, Driver::None) {
             self.device = Device::Fencing;
             return Some(Action::Fence);
@@ -89,7 +89,7 @@ impl Machine {
 
     pub(super) fn wants_standby(&self) -> bool {
         let tired = self.driver == Driver::None && self.budget.is_exhausted();
-        // Users wait for the driver that starts, and it does not wait for the next one.
+        // Users wait for the driver that starts, and it does not wait for the next standby.
         let busy = !matches!(self.driver, Driver::None | Driver::Dying | Driver::Running);
         self.goal == DesiredState::Run
             && self.standby == Standby::None
@@ -120,15 +120,15 @@ impl Machine {
         Some(Action::Drive(start))
     }
 
-    /// Whether a driver is wanted, and one waits for the device.
+    /// Whether a driver is wanted, and a standby waits for the device.
     fn may_drive(&self, now: Instant) -> bool {
         let is_due = self.budget.pause.is_none_or(|due| due <= now);
         let ready = self.standby == Standby::Ready && !self.is_asleep();
         self.goal == DesiredState::Run && ready && is_due && !self.budget.is_exhausted()
     }
 
-    /// A user wants it stopped: users of the disk first, while there is a driver that ends what
-    /// they have asked for.
+    /// A user wants it stopped: first stop the users of the disk, while there is a driver that can
+    /// complete their requests.
     fn wind_down(&mut self, now: Instant, force: bool) -> Option<Action> {
         if self.must_wait() {
             return self.dismiss_standby(now);
@@ -150,12 +150,12 @@ impl Machine {
                     (Driver::Stopping, Some(now + STOP), true);
                 Some(Action::StopDriver)
             }
-            // It has not come so far that it could end what users have asked for.
+            // It has not got far enough to complete users' requests.
             _ => Some(self.kill_on_purpose(now)),
         }
     }
 
-    /// Nothing more is tried: who waits for I/O gets errors.
+    /// No further attempt: waiting I/O fails.
     fn give_up(&mut self, now: Instant) -> Option<Action> {
         if self.must_wait() {
             return self.dismiss_standby(now);
@@ -170,8 +170,8 @@ impl Machine {
         }
     }
 
-    /// Whether what a dead driver has begun may still write memory that users have lent: their
-    /// requests do not end before.
+    /// Whether requests of a dead driver may still write memory that users have registered: these
+    /// requests must not complete before that is over.
     pub(super) fn must_wait(&self) -> bool {
         let goes_on = matches!(
             self.device,
@@ -191,12 +191,12 @@ impl Machine {
         Action::Kill
     }
 
-    /// A vanished device on which nothing stands any more.
+    /// A removed device that has no export any more.
     fn release(&mut self, now: Instant) -> Option<Action> {
         let is_bare = (self.driver, self.standby, self.export)
             == (Driver::None, Standby::None, KernelDevice::None);
         is_bare.then(|| {
-            // What comes back is another device, or the same after a rest.
+            // A device that comes back may be another one, or the same after a pause.
             self.budget.forgive();
             (self.device, self.due.claim) = (Device::Absent, Some(now + CLAIM_AGAIN));
             Action::Release
@@ -213,9 +213,9 @@ impl Machine {
     }
 }
 
-/// What changes more than one fact.
+/// Transitions that change more than one fact.
 impl Machine {
-    /// The driver is gone, and the device, if it had it, is `device`.
+    /// The driver is gone. If it had the device, that is now `device`.
     pub(super) fn ended(&mut self, device: Device, now: Instant, actions: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.driver, Driver::None);
         self.due.driver = None;
@@ -231,7 +231,7 @@ impl Machine {
             other => other,
         };
         let by_upgrade = match (self.upgrade, was) {
-            // Whether the old one has left as it should or not, the new one takes over.
+            // Whether or not the old one has handed over properly, the new one takes over.
             (Some(Upgrade::Leaving), Driver::Leaving | Driver::Dying) => true,
             (Some(Upgrade::Starting | Upgrade::Probation), _) => {
                 self.go_back(actions);
@@ -245,18 +245,18 @@ impl Machine {
         }
     }
 
-    /// What the kernel's half is once its driver is dead.
+    /// State of the kernel device once its driver is dead.
     fn without_driver(&self) -> KernelDevice {
         if self.shown { KernelDevice::Lost } else { KernelDevice::Discard }
     }
 
-    /// One more has died, or could not be started.
+    /// Counts a driver that has died, or could not be started.
     fn spend(&mut self, now: Instant, had_run: bool, actions: &mut Vec<Action>) {
         self.budget.spend(&self.policy, now, had_run);
         self.give_up_if_exhausted(actions);
     }
 
-    /// At once, unless somebody's I/O waits for another try.
+    /// At once, unless I/O waits for another attempt.
     pub(super) fn give_up_if_exhausted(&mut self, actions: &mut Vec<Action>) {
         if self.budget.is_exhausted()
             && !self.shown
@@ -313,7 +313,7 @@ impl Machine {
             KernelDevice::Preparing | KernelDevice::Starting { .. } => {
                 self.export = self.without_driver()
             }
-            // Of the disks, one does not fit: the driver's end does the rest.
+            // One of the disks does not fit: the driver's end does the rest.
             KernelDevice::Ready if self.driver == Driver::Taking => {}
             _ => return,
         }
@@ -326,7 +326,7 @@ impl Machine {
         }
     }
 
-    /// What is too late.
+    /// Handles missed deadlines.
     pub(super) fn expire(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let is_over = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         if is_over(self.due.driver) {
@@ -380,7 +380,7 @@ impl Machine {
         }
     }
 
-    /// Notes since when the kernel does what it was asked.
+    /// Records since when the kernel command is in progress.
     pub(super) fn watch_kernel(&mut self, now: Instant) {
         let waits = matches!(
             self.export,
@@ -395,7 +395,7 @@ impl Machine {
         };
     }
 
-    /// Tells who waits what it has come to.
+    /// Sends the result to the waiting user command.
     pub(super) fn judge(&mut self, actions: &mut Vec<Action>) {
         if self.is_stuck() {
             self.answer(Verdict::KernelTimeout, actions);

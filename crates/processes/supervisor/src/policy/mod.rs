@@ -1,24 +1,23 @@
-//! What is to be done about a device, decided without doing anything: a state machine of plain
-//! values.
+//! The supervision policy of one device: a state machine of plain values, without I/O.
 //!
 //! # Shape
-//! [`Machine::handle`] takes what has happened and gives what is to be done. Facts (who lives, what
-//! is fenced, what the kernel has) are kept apart from what is wanted of them; `decide` compares
-//! the two, so that events may come in any order, twice, or never.
+//! [`Machine::handle`] takes an event and returns actions. Facts (which processes live, what is
+//! fenced, what the kernel has) are stored separately from the desired state; `decide` compares the
+//! two, so that events may come in any order, twice, or never.
 //!
 //! # Invariants
 //! `tests.rs` checks these.
 //! - At most one process drives the device. An old driver that has handed over and was killed may
-//!   still be giving its memory back.
+//!   still be freeing its memory.
 //! - After a driver has ended, the device is fenced, or claimed again, before the next one drives.
 //!   Two exceptions: a driver that has handed over ([`Start::HandedOver`]), and adoption
 //!   ([`Start::Adopted`]). Adoption needs a driver that was serving, that was not reported
 //!   unhealthy, and that was killed, and a standby that is ready at that moment.
 //! - Every wait ends: by an event, or at [`Machine::deadline`].
-//! - A driver is started again after at most [`RestartPolicy::burst`] deaths within `window`. The
-//!   next death stops that until a user asks.
+//! - A driver is restarted after at most [`RestartPolicy::burst`] deaths within `window`. After the
+//!   next death it is restarted only on a user's command.
 //! - I/O that waits longer than [`RestartPolicy::io_timeout`] fails. One exception: clients have
-//!   lent memory, and the device could not be fenced.
+//!   registered memory, and the device could not be fenced.
 
 #[cfg(test)]
 mod adopted;
@@ -68,9 +67,9 @@ enum Driver {
     None,
     Opening,
     Offering,
-    /// It has the kernel's half and is about to serve.
+    /// It has the kernel device and is about to serve.
     Taking,
-    /// It serves, and users may not have it yet.
+    /// It serves, and the device is not announced to users yet.
     Serving,
     Running,
     Leaving,
@@ -86,7 +85,7 @@ enum Standby {
     Dying,
 }
 
-/// State of the block device or interface in the kernel, which users have.
+/// State of the block device or interface in the kernel, which users open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KernelDevice {
     None,
@@ -104,52 +103,52 @@ enum KernelDevice {
     Stopping,
 }
 
-/// How far an upgrade is.
+/// Progress of an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upgrade {
-    /// The old standby goes.
+    /// The old standby is being ended.
     Clearing,
-    /// The new one comes.
+    /// The new standby is being started.
     Waiting,
-    /// The old driver leaves.
+    /// The old driver is handing over.
     Leaving,
-    /// The new one is to serve.
+    /// The new driver has to start serving.
     Starting,
-    /// It runs, and may still go back.
+    /// The new driver serves, and the upgrade can still be reverted.
     Probation,
 }
 
-/// When what is waited for is too late.
+/// Deadlines of what the machine waits for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Deadlines {
     claim: Option<Instant>,
     standby: Option<Instant>,
     driver: Option<Instant>,
-    /// I/O waits no longer.
+    /// When waiting I/O fails.
     io: Option<Instant>,
     probation: Option<Instant>,
     wake: Option<Instant>,
 }
 
-/// Between two looks whether an absent device is there.
+/// Interval between two probes for an absent device.
 const CLAIM_AGAIN: Duration = Duration::from_secs(5);
-/// How long a standby may take to be one.
+/// How long a standby may take to become ready.
 const PREPARE: Duration = Duration::from_secs(30);
-/// How long a driver may take to lend its buffers to the kernel.
+/// How long a driver may take to register its buffers with the kernel.
 const TAKE: Duration = Duration::from_secs(15);
-/// How long it may take to end what is with the device before it leaves.
+/// How long it may take to complete the requests at the device before it hands over.
 const LEAVE: Duration = Duration::from_secs(10);
-/// How long a driver may take to stop: a drive that turns may need minutes to empty its cache.
+/// How long a driver may take to stop: a rotating drive may need minutes to flush its cache.
 const STOP: Duration = Duration::from_secs(190);
-/// Between two kills of a process that does not end.
+/// Interval between two kills of a process that does not exit.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
-/// How long a new program must serve before there is no way back.
+/// How long a new program must serve before the upgrade can no longer be reverted.
 const PROBATION: Duration = Duration::from_secs(1);
-/// How long the kernel may take over what it is asked about the disks before who waits for that is
-/// told so: more than it needs to see that a server has died.
+/// How long the kernel may take for a command about the disks before a waiting user gets an answer:
+/// more than the kernel needs to notice that a server has died.
 const KERNEL: Duration = Duration::from_secs(100);
 
-/// One device's.
+/// The state machine of one device.
 #[derive(Debug)]
 pub struct Machine {
     policy: RestartPolicy,
@@ -162,27 +161,27 @@ pub struct Machine {
     /// The machine sleeps, or is about to.
     sleep: Option<Sleep>,
     budget: Budget,
-    /// Starts in a row that took too long.
+    /// Consecutive starts that took too long.
     slow: u32,
     due: Deadlines,
-    /// The kernel's half has, or had, users.
+    /// The kernel device has, or had, users.
     shown: bool,
-    /// The driver has the kernel's half.
+    /// The driver has the kernel device.
     given: bool,
     /// The driver has served users.
     ran: bool,
-    /// The driver was ended on purpose.
+    /// The driver was killed on purpose.
     expected: bool,
-    /// The standby was, because another one is wanted, or none.
+    /// The standby was killed on purpose, because another one is wanted, or none.
     dismissed: bool,
-    /// Somebody waits for a verdict.
+    /// A user command waits for its result.
     asked: bool,
-    /// What the kernel does, and until when it should have done it: `None` once that is over.
+    /// The kernel command in progress and its deadline: `None` once the deadline is over.
     kernel: Option<(KernelDevice, Option<Instant>)>,
 }
 
 impl Machine {
-    /// A device that is to be claimed and driven; [`Event::Timer`] begins it.
+    /// A device that has to be claimed and driven; [`Event::Timer`] starts it.
     pub fn new(policy: RestartPolicy) -> Self {
         let (goal, device, driver, standby, export) =
             (DesiredState::Run, Device::Absent, Driver::None, Standby::None, KernelDevice::None);
@@ -211,8 +210,8 @@ impl Machine {
         }
     }
 
-    /// The machine of a device that an earlier supervisor had, and left in the `previous` state.
-    /// Without a driver that serves, it is fenced before anything else.
+    /// The state machine of a device that an earlier supervisor had, in its `previous` state.
+    /// Without a driver that serves, the device is fenced before anything else.
     pub fn restore(
         policy: RestartPolicy,
         goal: DesiredState,
@@ -239,12 +238,12 @@ impl Machine {
         machine
     }
 
-    /// An absent device may be there now.
+    /// An absent device may exist now.
     pub fn look_again(&mut self) {
         self.due.claim = None;
     }
 
-    /// What is to be done after `event`, in this order.
+    /// Returns the actions that follow `event`, in this order.
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         self.note(event, now, &mut actions);
@@ -281,10 +280,10 @@ impl Machine {
             .min()
     }
 
-    /// For users.
+    /// The state as users see it.
     pub fn state(&self) -> State {
         match (self.goal, self.upgrade) {
-            // Nobody waits for a driver any more, and users for the kernel alone.
+            // No user waits for a driver any more; users wait for the kernel alone.
             (DesiredState::Fail, _) if self.is_stuck() || self.is_over() => State::Failed,
             (DesiredState::Fail, _) if self.kernel.is_some() => State::Stopping,
             (DesiredState::Stop { .. }, _) if self.is_at_rest() => State::Stopped,
@@ -306,48 +305,48 @@ impl Machine {
         }
     }
 
-    /// Whether somebody waits for a verdict: there is one at a time.
+    /// Whether a user command waits for its result: there is one at a time.
     pub fn is_asked(&self) -> bool {
         self.asked
     }
 
-    /// Deadline of the I/O that waits. `None` while a driver serves it, or while nobody waits; a
-    /// driver that is only starting does not clear it.
+    /// Deadline of waiting I/O. `None` while a driver serves it, or while none waits; a driver that
+    /// is only starting does not clear it.
     pub fn io_deadline(&self) -> Option<Instant> {
         self.due.io
     }
 
-    /// Whether the next driver waits already.
+    /// Whether a standby is ready.
     pub fn has_standby(&self) -> bool {
         self.standby == Standby::Ready
     }
 
-    /// Whether the device is to be driven.
+    /// Whether the device should be driven.
     pub fn is_wanted(&self) -> bool {
         self.goal == DesiredState::Run && self.device != Device::Gone
     }
 
-    /// Whether the device has vanished, or is wanted back.
+    /// Whether the device was removed, or the system wants it back.
     pub fn is_gone(&self) -> bool {
         self.device == Device::Gone
     }
 
-    /// Whether users have the disks, and a driver serves them.
+    /// Whether the disks are announced to users, and a driver serves them.
     pub fn is_running(&self) -> bool {
         self.driver == Driver::Running
     }
 
-    /// Whether the driver is to say what it offers.
+    /// Whether the driver has yet to report its disks or card.
     pub fn is_opening(&self) -> bool {
         self.driver == Driver::Opening
     }
 
-    /// Whether it is to say that it has left its device.
+    /// Whether it has yet to report that it has handed over.
     pub fn is_leaving(&self) -> bool {
         self.driver == Driver::Leaving
     }
 
-    /// Whether it is to say that its device is stopped.
+    /// Whether it has yet to report that its device is stopped.
     pub fn is_stopping(&self) -> bool {
         self.driver == Driver::Stopping
     }
@@ -357,13 +356,13 @@ impl Machine {
         self.driver == Driver::Dying
     }
 
-    /// Whether nobody waits for another try, and none is left.
+    /// Whether no attempt is left, and no I/O waits for one.
     fn is_vain(&self) -> bool {
         let tired = self.goal == DesiredState::Run && self.budget.is_exhausted() && !self.shown;
         tired && (self.driver, self.export) == (Driver::None, KernelDevice::None)
     }
 
-    /// Nothing lives, and nobody is served.
+    /// No process runs, and nothing is served.
     fn is_at_rest(&self) -> bool {
         let device = matches!(self.device, Device::Absent | Device::Quiet | Device::FenceFailed);
         device
@@ -371,14 +370,14 @@ impl Machine {
                 == (Driver::None, Standby::None, KernelDevice::None)
     }
 
-    /// Nothing more comes of a device that was given up: if it cannot be fenced, users who have
-    /// lent memory wait until somebody tries that again.
+    /// No further action for a device that was given up: if it cannot be fenced, users who have
+    /// registered memory wait until a user command tries the fence again.
     fn is_over(&self) -> bool {
         let is_unfenced = self.device == Device::FenceFailed && self.must_wait();
         self.is_at_rest() || (is_unfenced && self.standby == Standby::None)
     }
 
-    /// The kernel does not end what it was asked.
+    /// The kernel does not complete its command.
     fn is_stuck(&self) -> bool {
         matches!(self.kernel, Some((_, None)))
     }
@@ -387,8 +386,7 @@ impl Machine {
         !matches!(self.device, Device::Absent | Device::Claiming | Device::Gone)
     }
 
-    /// Takes a fact in. What does not fit the others came too late, or is a lie, and changes
-    /// nothing.
+    /// Updates the facts. An event that does not fit them is late or false, and changes nothing.
     fn note(&mut self, event: Event, now: Instant, actions: &mut Vec<Action>) {
         match event {
             Event::Claimed if self.device == Device::Claiming => self.device = Device::Quiet,
@@ -455,7 +453,7 @@ impl Machine {
                     KernelDevice::Lost
                 };
                 if let DesiredState::Stop { .. } = self.goal {
-                    // What cannot be fenced is not driven because somebody uses it.
+                    // A refused stop does not drive a device that could not be fenced.
                     self.goal = if self.device == Device::FenceFailed {
                         DesiredState::Fail
                     } else {
@@ -487,14 +485,14 @@ impl Machine {
         actions.push(Action::Kill);
     }
 
-    /// From now on, I/O waits.
+    /// Starts the deadline of waiting I/O.
     fn begin_outage(&mut self, now: Instant) {
         if self.shown && self.goal == DesiredState::Run && !self.is_asleep() {
             self.due.io.get_or_insert(now + self.policy.io_timeout);
         }
     }
 
-    /// Nothing more is tried before a user asks for it.
+    /// No further attempt before a user's command.
     fn fail(&mut self, actions: &mut Vec<Action>) {
         (self.goal, self.due.io) = (DesiredState::Fail, None);
         if self.upgrade.take().is_some() {
@@ -503,9 +501,9 @@ impl Machine {
         }
     }
 
-    /// How long a start may take that has `usual` at first. Each that took too long doubles it,
-    /// until users would wait no longer: where the whole machine is slow, a limit that stays would
-    /// end one start after the other.
+    /// How long a start may take that has `usual` at first. Each start that took too long doubles
+    /// it, up to the deadline of users' I/O: on a slow machine, a fixed limit would end one start
+    /// after the other.
     fn allowed(&self, usual: Duration) -> Duration {
         let doubled = usual.saturating_mul(1u32.checked_shl(self.slow).unwrap_or(u32::MAX));
         usual.max(doubled.min(self.policy.io_timeout))
@@ -532,8 +530,8 @@ impl Machine {
         }
     }
 
-    /// Whether `event` is done though another request is: a stop does not wait for a start that may
-    /// never come to an end, and who insists is heard.
+    /// Whether `event` is accepted while another command is in progress: a stop does not wait for a
+    /// start that may never finish, and a forced stop is always accepted.
     pub fn overrules(&self, event: Event) -> bool {
         match event {
             Event::Stop { force } => force || !matches!(self.goal, DesiredState::Stop { .. }),
@@ -555,7 +553,7 @@ impl Machine {
         if self.upgrade.take().is_some() {
             self.due.probation = None;
         }
-        // What the kernel waits for ends with the driver.
+        // The kernel command that waits for the driver ends with it.
         if insists && !matches!(self.driver, Driver::None | Driver::Dying) {
             actions.push(self.kill_on_purpose(now));
         }
@@ -572,7 +570,7 @@ impl Machine {
         actions.extend(self.dismiss_standby(now));
     }
 
-    /// The new program does not do, or nobody wants it any more.
+    /// The new program is not healthy, or the upgrade was cancelled.
     fn go_back(&mut self, actions: &mut Vec<Action>) {
         if self.upgrade.take().is_some() {
             self.due.probation = None;

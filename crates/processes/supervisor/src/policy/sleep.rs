@@ -1,26 +1,27 @@
-//! The machine's sleep: the driver stops its device and ends, users wait, and nothing starts before
-//! the machine is awake.
+//! Sleep of the machine: the driver stops its device and exits, users wait, and nothing starts
+//! before the machine is awake.
 
 use super::*;
 
 /// What the driver does while the machine sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// It stops its device and ends.
+    /// It stops its device and exits.
     Stopped,
-    /// It goes on until the kernel freezes it: the kernel still writes when user space has been
-    /// told. The device is started anew afterwards.
+    /// It continues until the kernel freezes it, because the kernel still writes after user space
+    /// has been notified. The device is restarted afterwards.
     Driven,
 }
 
-/// How long a driver may take to stop its device: what wants the machine to sleep waits.
+/// How long a driver may take to stop its device, because the caller that puts the machine to
+/// sleep waits.
 pub(super) const REST: Duration = Duration::from_secs(20);
-/// After so long without a word the machine counts as awake. This clock stands still while the
-/// machine sleeps.
+/// After this time without a message the machine counts as awake. This clock does not advance
+/// while it sleeps.
 const OVERSLEPT: Duration = Duration::from_secs(90);
 
 impl Machine {
-    /// Whether the device does nothing until the machine is awake.
+    /// Whether the device is idle until the machine is awake.
     pub fn is_asleep(&self) -> bool {
         self.sleep == Some(Sleep::Stopped)
     }
@@ -63,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// What is to be done on the way to sleep, in place of what is done to run.
+    /// The next action on the way to sleep, instead of the next action on the way to running.
     pub(super) fn rest(&mut self, now: Instant) -> Option<Action> {
         match self.driver {
             Driver::None | Driver::Stopping | Driver::Dying => None,
@@ -72,7 +73,7 @@ impl Machine {
                     (Driver::Stopping, Some(now + REST), true);
                 Some(Action::Rest)
             }
-            // It has not come so far that anybody was served.
+            // It has not got far enough to serve users.
             _ => Some(self.kill_on_purpose(now)),
         }
     }

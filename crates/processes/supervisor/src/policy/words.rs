@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::Sleep;
 
-/// What has happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Reply to [`Action::Claim`]: the device is claimed and stopped.
     Claimed,
-    /// Reply to [`Action::Claim`]: the device is not there, or cannot be claimed.
+    /// Reply to [`Action::Claim`]: the device does not exist, or cannot be claimed.
     Missing,
     /// The device was removed.
     Gone,
-    /// The standby waits for a lease.
+    /// The standby is ready and waits for a lease.
     Ready,
     /// The standby has ended, or could not be started.
     StandbyEnded,
@@ -24,33 +24,35 @@ pub enum Event {
     Offers,
     /// The driver's threads wait for requests of all its disks.
     Serving,
-    /// The driver has handed over: the device runs, its state is saved, and the process does
-    /// nothing any more. If it was killed, it may still be giving its memory back.
+    /// The driver has handed over: the device runs, its state is saved, and the process is idle
+    /// from now on. If it was killed, it may still be freeing its memory.
     HandedOver,
-    /// The driver misses its heartbeat, has broken the protocol, or says that it cannot go on.
+    /// The driver misses its heartbeat, has violated the protocol, or reports that it cannot
+    /// continue.
     Unhealthy,
     /// Its process is gone.
     Ended,
-    /// The same: somebody else has killed it, and it has said by what its device can be adopted.
+    /// The same, killed from outside, and it has left a saved state by which its device can be
+    /// adopted.
     Killed,
     /// Reply to [`Action::Fence`]: the device is stopped.
     Fenced,
     /// Reply to [`Action::Fence`]: the device could not be stopped.
     FenceFailed,
-    /// [`Action::Create`], [`Action::Recover`]: the kernel's half can be served.
+    /// Reply to [`Action::Create`] or [`Action::Recover`]: the kernel device can be served.
     Prepared,
-    /// [`Action::Start`]: users have it.
+    /// Reply to [`Action::Start`]: the kernel device is announced to users.
     Started,
     /// [`Action::Create`], [`Action::Recover`], [`Action::Serve`] or [`Action::Start`] has failed.
     ExportFailed,
     /// Reply to [`Action::Create`]: another program has the requested `export.id`. Another driver
     /// process would fail, too.
     ExportRefused,
-    /// [`Action::StopExport`]: the kernel's half is gone.
+    /// Reply to [`Action::StopExport`]: the kernel device is removed.
     ExportStopped,
-    /// [`Action::StopExport`]: somebody uses it.
+    /// Reply to [`Action::StopExport`]: it is in use.
     ExportBusy,
-    /// A user wants another process, or another try.
+    /// A user wants a restart, or another attempt.
     Restart,
     /// A user wants it stopped.
     Stop {
@@ -67,16 +69,16 @@ pub enum Event {
     Timer,
 }
 
-/// What is to be done.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Claim the device: [`Event::Claimed`] or [`Event::Missing`].
     Claim,
-    /// Give a vanished device up.
+    /// Release a removed device.
     Release,
     /// Start a standby.
     Spawn {
-        /// From the program that is to take over.
+        /// From the new program of an upgrade.
         upgraded: bool,
     },
     /// End the standby: [`Event::StandbyEnded`].
@@ -88,15 +90,15 @@ pub enum Action {
     Fence,
     /// Give the device to the standby, which is the driver from now on.
     Drive(Start),
-    /// Make the kernel's half: [`Event::Prepared`] or [`Event::ExportFailed`].
+    /// Create the kernel device: [`Event::Prepared`] or [`Event::ExportFailed`].
     Create,
-    /// Take the kernel's half back from a dead driver: the same.
+    /// Recover the kernel device from a dead driver: the same replies.
     Recover,
-    /// Give the kernel's half to the driver.
+    /// Give the kernel device to the driver.
     Serve,
-    /// Let users have it: [`Event::Started`] or [`Event::ExportFailed`].
+    /// Announce it to users: [`Event::Started`] or [`Event::ExportFailed`].
     Start,
-    /// Take it from users, whose I/O fails if `force`: [`Event::ExportStopped`] or
+    /// Remove it from users, whose I/O fails if `force`: [`Event::ExportStopped`] or
     /// [`Event::ExportBusy`].
     StopExport {
         /// Whoever uses it.
@@ -104,28 +106,28 @@ pub enum Action {
     },
     /// Ask the driver to hand the device over to the next one: [`Event::HandedOver`].
     HandOver,
-    /// Ask the driver to stop its device and to end.
+    /// Ask the driver to stop its device and to exit.
     StopDriver,
-    /// The same, while the kernel's half stays, and what its users want waits.
+    /// The same, while the kernel device stays, and users' requests wait.
     Rest,
     /// Commit the upgrade: standbys are started from the new program from now on.
     CommitUpgrade,
-    /// Tell the user who waits.
+    /// Send the result to the waiting user.
     Answer(Verdict),
-    /// Say why a process is ended.
+    /// Log why a process is killed.
     MissedDeadline(MissedDeadline),
 }
 
-/// What a process has not done in time.
+/// What a process has not done before its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissedDeadline {
-    /// The standby has not begun to wait for a lease.
+    /// The standby is not ready.
     Standby(Duration),
-    /// The driver does not say what it offers.
+    /// The driver has not reported its disks or card.
     Open(Duration),
-    /// It does not serve.
+    /// It has not started to serve.
     Take(Duration),
-    /// It has not left its device.
+    /// It has not handed its device over.
     Leave(Duration),
     /// It has not stopped its device.
     Stop(Duration),
@@ -156,14 +158,14 @@ pub enum Start {
     Adopted,
 }
 
-/// What became of what a user wanted.
+/// Result of a user command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is so.
+    /// Done.
     Done,
-    /// Somebody uses the disk.
+    /// The disk is in use.
     Busy,
-    /// The device is not there.
+    /// The device does not exist.
     Absent,
     /// Nothing is served that could be replaced.
     NotRunning,
@@ -175,17 +177,17 @@ pub enum Verdict {
     KernelTimeout,
 }
 
-/// What the user wants of a device.
+/// The desired state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DesiredState {
-    /// That it is driven.
+    /// It is driven.
     Run,
-    /// That nothing drives it.
+    /// It is not driven.
     Stop {
         /// Whoever uses it.
         force: bool,
     },
-    /// Nothing: it was given up.
+    /// None: it was given up.
     Fail,
 }
 

@@ -40,8 +40,8 @@ pub(super) struct Ring<S: squeue::EntryMarker, C: cqueue::EntryMarker> {
 }
 
 impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
-    /// Lets go of the file now. A ring that is closed with a registered file keeps it until a worker
-    /// of the kernel has run, and the next one to open the device exclusively is refused until then.
+    /// Closes the file now. A ring that is closed with a registered file keeps it open until a
+    /// worker of the kernel has run, and until then nobody else can open the device exclusively.
     fn drop(&mut self) {
         // An error changes nothing: closing the ring lets go of the file too, only later.
         let _ = self.ring.submitter().unregister_files();

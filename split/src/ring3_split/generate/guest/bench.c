@@ -5,12 +5,16 @@
 //     bench time COMMAND...         how long a command takes
 //     bench ethtool INTERFACE TIMES what the program ethtool asks a driver for, each so many times
 //     bench pace HOST SECONDS MBIT_S
-//                                   sends messages of 32 KiB over TCP to the port 7001 of `net serve`, so many megabits a second
+//                                   sends messages of 32 KiB over TCP to the port 7001 of `net
+//                                   serve`, so many megabits a second
 //     bench restart PARAMETER TIMES COMMAND...
-//                                   the command is a user half whose driver calls up when 1 is written to PARAMETER: how long it takes, so many
-//                                   times, from its death until another one has answered
-//     bench mortal FILE COMMAND...  while FILE is there, kills the command every two seconds and starts it again; then says who is left,
-//                                   and how many were killed. A shell would take more for that than the command's own start
+//                                   the command is a user half whose driver calls up when 1 is
+//                                   written to PARAMETER: how long it takes, so many times, from
+//                                   its death until another one has answered
+//     bench mortal FILE COMMAND...  while FILE is there, kills the command every two seconds and
+//                                   starts it again; then says who is left, and how many were
+//                                   killed. A shell would take more for that than the command's own
+//                                   start
 //
 // Times are nanoseconds.
 
@@ -185,10 +189,12 @@ static int pace(const char *host, double seconds, double mbit_s)
 		return die("connecting");
 	start = now();
 	while ((passed = now() - start) < (int64_t)(seconds * 1e9)) {
-		int64_t due = (int64_t)((double)sent * 8e3 / mbit_s); // when the next message is to go
+		// when the next message is to go
+		int64_t due = (int64_t)((double)sent * 8e3 / mbit_s);
 
 		if (due > passed) {
-			struct timespec wait = { .tv_sec = (due - passed) / 1000000000, .tv_nsec = (due - passed) % 1000000000 };
+			struct timespec wait = { .tv_sec = (due - passed) / 1000000000,
+						 .tv_nsec = (due - passed) % 1000000000 };
 
 			nanosleep(&wait, NULL);
 			continue;
@@ -243,7 +249,8 @@ static int mortal(const char *file, char **command)
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, 2, 1);
 	for (int deaths = 0;; deaths++) {
-		int error = posix_spawnp(&child, command[0], &actions, NULL, command, environ), status;
+		int error = posix_spawnp(&child, command[0], &actions, NULL, command, environ),
+			status;
 
 		if (error) {
 			errno = error;
@@ -277,7 +284,8 @@ int main(int argc, char **argv)
 		return restart(argv[2], atoi(argv[3]), argv + 4);
 	if (!strcmp(what, "mortal") && argc > 3)
 		return mortal(argv[2], argv + 3);
-	fprintf(stderr, "usage: bench time COMMAND... | ethtool INTERFACE TIMES | pace HOST SECONDS MBIT_S | restart PARAMETER TIMES COMMAND... |"
-			" mortal FILE COMMAND...\n");
+	fprintf(stderr, "usage: bench time COMMAND... | ethtool INTERFACE TIMES | pace HOST "
+		"SECONDS MBIT_S | restart PARAMETER TIMES COMMAND... |"
+		" mortal FILE COMMAND...\n");
 	return 2;
 }

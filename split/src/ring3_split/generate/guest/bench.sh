@@ -139,7 +139,8 @@ crossings() {
         echo "cost $2 $what $(cat "/sys/module/split_empty/parameters/$what") $1"
     done
     split_kill >/dev/null || return
-    took=$(bench restart /sys/module/split_empty/parameters/upcall $RESTARTS split-empty 30 $option 2>>/tmp/user-half.log) ||
+    took=$(bench restart /sys/module/split_empty/parameters/upcall $RESTARTS \
+        split-empty 30 $option 2>>/tmp/user-half.log) ||
         { cat /tmp/user-half.log; return 1; }
     echo "cost $2 restart $took $RESTARTS"
     rmmod split_empty && runtime_unload

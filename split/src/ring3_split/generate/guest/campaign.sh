@@ -95,7 +95,8 @@ fault() {
     fi
     end=$(milliseconds)
     kernel_said
-    echo "fault $1 $2 $3 ${place:-none -1} $died $(($(failures) - before)) $(grep -c ' is refused' /tmp/said) $state $((end - begin))"
+    echo "fault $1 $2 $3 ${place:-none -1} $died $(($(failures) - before))" \
+        "$(grep -c ' is refused' /tmp/said) $state $((end - begin))"
 }
 
 # All faults of the list, one behind the other.

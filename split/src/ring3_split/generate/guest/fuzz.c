@@ -53,11 +53,14 @@ static uint64_t odd(uint64_t frame)
 
 static int call(int device, uint64_t frame)
 {
-	struct split_call call = { .frame = any() % 16 ? frame : odd(frame), .size = 1 << 20, .buffer = (uintptr_t)message };
+	struct split_call call = { .frame = any() % 16 ? frame : odd(frame), .size = 1 << 20,
+				   .buffer = (uintptr_t)message };
 	// No function of the table: what those do with good arguments is the driver's right.
-	static const uint32_t functions[] = { SPLIT_CALL_ALLOCATE,  SPLIT_CALL_FREE,	    SPLIT_CALL_LOCK, SPLIT_CALL_UNLOCK,
-					      SPLIT_CALL_PORT_READ, SPLIT_CALL_IO_READ, SPLIT_CALL_IO_WRITE,	       SPLIT_CALL_WINDOW,
-					      0xffff };
+	static const uint32_t functions[] = {
+		SPLIT_CALL_ALLOCATE, SPLIT_CALL_FREE, SPLIT_CALL_LOCK,
+		SPLIT_CALL_UNLOCK, SPLIT_CALL_PORT_READ, SPLIT_CALL_IO_READ,
+		SPLIT_CALL_IO_WRITE, SPLIT_CALL_WINDOW, 0xffff,
+	};
 
 	call.function = any() % 64 ? functions[any() % 9] : (uint32_t)any() | 0x8000;
 	if (any() % 32 == 0)
@@ -106,7 +109,8 @@ int main(int argc, char **argv)
 
 		if (ioctl(device, SPLIT_IOC_NEXT, &next) < 0) {
 			if (errno == EAGAIN && ++quiet == QUIET) {
-				printf("no more upcalls after %ld of %ld messages, %ld calls taken\n", sent, messages, taken);
+				printf("no more upcalls after %ld of %ld messages, %ld calls "
+				       "taken\n", sent, messages, taken);
 				return 1;
 			}
 			next.frame = 0;

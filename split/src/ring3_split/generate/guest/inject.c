@@ -13,7 +13,8 @@
 //     jump     it goes on at an address that is none of its code
 //     illegal  the next instruction is none
 //     flip     one bit of the code that comes next is another
-//     write    random bytes in its memory: where its registers point, on the stack and anywhere else
+//     write    random bytes in its memory: where its registers point, on the stack and anywhere
+//              else
 //     loop     the next instruction is a jump to itself
 //     stop     SIGSTOP
 //     kill     SIGKILL
@@ -91,7 +92,8 @@ static void trace_all(void)
 
 		if (!id)
 			continue;
-		if (ptrace(PTRACE_SEIZE, id, 0, PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD) || ptrace(PTRACE_INTERRUPT, id, 0, 0))
+		if (ptrace(PTRACE_SEIZE, id, 0, PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD) ||
+		    ptrace(PTRACE_INTERRUPT, id, 0, 0))
 			die("tracing");
 		thread(id);
 	}
@@ -105,7 +107,8 @@ static int crossing(struct thread *at, int *enters)
 	struct __ptrace_syscall_info info = { 0 };
 	struct user_regs_struct registers;
 
-	if (ptrace(PTRACE_GET_SYSCALL_INFO, at->id, sizeof(info), &info) < 0 || ptrace(PTRACE_GETREGS, at->id, 0, &registers))
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, at->id, sizeof(info), &info) < 0 ||
+	    ptrace(PTRACE_GETREGS, at->id, 0, &registers))
 		return 0;
 	*enters = info.op == PTRACE_SYSCALL_INFO_ENTRY;
 	if (registers.orig_rax != SYS_ioctl)
@@ -119,7 +122,9 @@ static int crossing(struct thread *at, int *enters)
 		return 0;
 	}
 	// The upcall has come.
-	at->entry = (unsigned int)(ptrace(PTRACE_PEEKDATA, at->id, registers.rdx + offsetof(struct split_next, entry), 0) & 0xffffffff);
+	at->entry = (unsigned int)(ptrace(PTRACE_PEEKDATA, at->id,
+					  registers.rdx + offsetof(struct split_next, entry), 0) &
+				   0xffffffff);
 	return 1;
 }
 
@@ -202,8 +207,8 @@ static long step(pid_t id, long steps)
 	long done = 0;
 	int status;
 
-	while (done < steps && !next_is_call(id) && !ptrace(PTRACE_SINGLESTEP, id, 0, 0) && waitpid(id, &status, __WALL) == id &&
-	       WIFSTOPPED(status))
+	while (done < steps && !next_is_call(id) && !ptrace(PTRACE_SINGLESTEP, id, 0, 0) &&
+	       waitpid(id, &status, __WALL) == id && WIFSTOPPED(status))
 		done++;
 	return done;
 }
@@ -236,7 +241,8 @@ static int writable(struct range *ranges)
 	snprintf(path, sizeof(path), "/proc/%d/maps", process);
 	maps = fopen(path, "r");
 	while (maps && count < RANGES && fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%lx-%lx %4s", &ranges[count].start, &ranges[count].end, rights) == 3 && rights[1] == 'w')
+		if (sscanf(line, "%lx-%lx %4s", &ranges[count].start, &ranges[count].end,
+			   rights) == 3 && rights[1] == 'w')
 			count++;
 	if (maps)
 		fclose(maps);
@@ -258,9 +264,10 @@ static void write_bytes(int memory, uint64_t at, int words)
 
 static void write_wild(const struct user_regs_struct *registers)
 {
-	const uint64_t pointers[] = { registers->rax, registers->rbx, registers->rcx, registers->rdx, registers->rsi, registers->rdi,
-				      registers->rbp, registers->r8,  registers->r9,  registers->r10, registers->r12, registers->r13,
-				      registers->r14, registers->r15, registers->rsp };
+	const uint64_t pointers[] =
+		{ registers->rax, registers->rbx, registers->rcx, registers->rdx, registers->rsi,
+		  registers->rdi, registers->rbp, registers->r8, registers->r9, registers->r10,
+		  registers->r12, registers->r13, registers->r14, registers->r15, registers->rsp };
 	struct range ranges[RANGES];
 	int count = writable(ranges), memory;
 	char path[64];
@@ -271,12 +278,14 @@ static void write_wild(const struct user_regs_struct *registers)
 		die(path);
 	for (unsigned int i = 0; i < sizeof(pointers) / sizeof(*pointers); i++)
 		for (int r = 0; r < count; r++)
-			if (pointers[i] >= ranges[r].start && pointers[i] < ranges[r].end && any() % 2)
+			if (pointers[i] >= ranges[r].start && pointers[i] < ranges[r].end &&
+			    any() % 2)
 				write_bytes(memory, pointers[i] + any() % 512, 1 + any() % 8);
 	for (uint64_t n = any() % 64; n; n--) {
 		const struct range *range = &ranges[any() % (uint64_t)count];
 
-		write_bytes(memory, (range->start + any() % (range->end - range->start)) & ~7ULL, 1 + any() % 8);
+		write_bytes(memory, (range->start + any() % (range->end - range->start)) & ~7ULL,
+			    1 + any() % 8);
 	}
 	close(memory);
 }

@@ -83,7 +83,8 @@ static int request(int file, unsigned long command, void *argument)
 static void serve(int file)
 {
 	static __thread char message[1 << 17];
-	struct split_next next = { .size = any() % 2 ? sizeof(message) : any() % 4096, .wait_ms = any() % 64 ? 1 + any() % WAIT_MS : 0 };
+	struct split_next next = { .size = any() % 2 ? sizeof(message) : any() % 4096,
+				   .wait_ms = any() % 64 ? 1 + any() % WAIT_MS : 0 };
 	struct split_call call;
 
 	next.buffer = (uint64_t)(uintptr_t)anywhere(message);
@@ -94,14 +95,17 @@ static void serve(int file)
 	for (uint64_t n = any() % 16; n; n--) {
 		fill(&call, sizeof(call));
 		call.frame = next.frame;
-		call.function = any() % 2 ? any() % 96 : (any() % 2 ? SPLIT_CALL_ALLOCATE : SPLIT_CALL_PORT_READ) + any() % 8;
+		call.function = any() % 2 ? any() % 96 : (any() % 2 ? SPLIT_CALL_ALLOCATE :
+							  SPLIT_CALL_PORT_READ) + any() % 8;
 		call.buffer = (uint64_t)(uintptr_t)anywhere(message);
 		call.size = any() % 4 ? sizeof(message) : any();
 		for (int i = 0; i < 8; i++)
 			if (any() % 2)
-				call.arguments[i] = message[any() % 64 * 8] ? ((uint64_t *)message)[any() % 512] : 0;
+				call.arguments[i] = message[any() % 64 * 8] ?
+						    ((uint64_t *)message)[any() % 512] : 0;
 		atomic_fetch_sub(&left, 1);
-		request(any() % 8 ? file : atomic_load(&files[any() % FILES]), SPLIT_IOC_CALL, anywhere(&call));
+		request(any() % 8 ? file : atomic_load(&files[any() % FILES]), SPLIT_IOC_CALL,
+			anywhere(&call));
 	}
 	next.result = (int64_t)any() % 4096;
 	next.failed = any() % 4 == 0;
@@ -183,7 +187,8 @@ static void other(int file)
 // The commands that there are, those with another size or direction, and any.
 static void odd(int file)
 {
-	static const unsigned long commands[] = { SPLIT_IOC_ATTACH, SPLIT_IOC_NEXT, SPLIT_IOC_CALL };
+	static const unsigned long commands[] = { SPLIT_IOC_ATTACH, SPLIT_IOC_NEXT,
+						  SPLIT_IOC_CALL };
 	uint64_t argument[64];
 	struct split_next *next = (struct split_next *)(void *)argument;
 	unsigned long command = commands[any() % 3];
@@ -204,7 +209,8 @@ static void odd(int file)
 
 static void reopen(int slot)
 {
-	int file = any() % 4 ? open("/dev/" SPLIT_DEVICE, any() % 2 ? O_RDWR : O_RDONLY | O_NONBLOCK) : 0;
+	int file = any() % 4 ? open("/dev/"
+				    SPLIT_DEVICE, any() % 2 ? O_RDWR : O_RDONLY | O_NONBLOCK) : 0;
 	int old = atomic_exchange(&files[slot], file < 0 ? 0 : file);
 
 	if (old)
@@ -278,6 +284,7 @@ int main(int argc, char **argv)
 			usleep(10000);
 		}
 	}
-	printf("%ld messages, %ld taken, %ld attached\n", messages, atomic_load(&taken), atomic_load(&attached));
+	printf("%ld messages, %ld taken, %ld attached\n", messages, atomic_load(&taken),
+	       atomic_load(&attached));
 	return 0;
 }

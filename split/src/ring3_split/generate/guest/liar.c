@@ -31,8 +31,10 @@
 #define QUIET 15
 #define ACTIONS 40 // at most, of an upcall
 
-const struct split_type split_bytes = { .name = "bytes" }, split_opaque = { .name = "opaque" }, split_io = { .name = "io" };
-const struct split_type split_mutex = { .name = "mutex" }, split_combolock = { .name = "combolock" };
+const struct split_type split_bytes = { .name = "bytes" }, split_opaque = { .name = "opaque" },
+	split_io = { .name = "io" };
+const struct split_type split_mutex = { .name = "mutex" },
+	split_combolock = { .name = "combolock" };
 
 struct known { // an object, or what was one
 	uint64_t handle;
@@ -49,7 +51,8 @@ static struct known known[KNOWN];
 static unsigned int nknown;
 static long taken, refused;
 
-static void learn(uint64_t handle, const struct split_type *type, unsigned int at, const struct split_view *view)
+static void learn(uint64_t handle, const struct split_type *type, unsigned int at,
+		  const struct split_view *view)
 {
 	unsigned int i = 0;
 
@@ -69,7 +72,8 @@ static void look(void)
 
 	for (unsigned int i = 0; i < head->parts; i++) {
 		const struct split_part *part = (const struct split_part *)(message + at);
-		const struct split_view *view = part->type < entry->nviews ? &entry->views[part->type] : NULL;
+		const struct split_view *view = part->type < entry->nviews ?
+						&entry->views[part->type] : NULL;
 
 		at += sizeof(*part);
 		learn(part->handle, view ? view->type : &split_bytes, at, view);
@@ -127,7 +131,8 @@ static long call(struct split_call *call)
 
 static uint64_t number(void)
 {
-	static const uint64_t numbers[] = { 0, 1, 2, 8, 64, 256, 1500, 4096, 65535, 0x7fffffff, 0xffffffff, UINT64_MAX };
+	static const uint64_t numbers[] = { 0, 1, 2, 8, 64, 256, 1500, 4096, 65535, 0x7fffffff,
+					    0xffffffff, UINT64_MAX };
 
 	return any() % 2 ? numbers[any() % 12] : any() % 5000;
 }
@@ -136,7 +141,8 @@ static void of_table(void)
 {
 	static char text[] = "liar";
 	static uint64_t memory[1 << 14];
-	struct split_call one = { .function = entry->ncalls ? entry->calls[any() % entry->ncalls] : 0 };
+	struct split_call one = { .function = entry->ncalls ? entry->calls[any() % entry->ncalls] :
+					      0 };
 	const struct split_downcall *function = &split_driver.downcalls[one.function];
 
 	if (!entry->ncalls)
@@ -149,8 +155,8 @@ static void of_table(void)
 			one.arguments[i] = object(argument->type);
 		else if (argument->way == SPLIT_TEXT || argument->way == SPLIT_BRIEF)
 			one.arguments[i] = (uintptr_t)text;
-		else if (argument->way == SPLIT_COUNTED)
-			one.arguments[i] = any() % 2 ? object(&split_bytes) : (uintptr_t)memory | SPLIT_OWN_MEMORY;
+		else if (argument->way == SPLIT_COUNTED) one.arguments[i] =
+			any() % 2 ? object(&split_bytes) : (uintptr_t)memory | SPLIT_OWN_MEMORY;
 		else if (argument->way == SPLIT_RESULT)
 			one.arguments[i] = 1;
 	}
@@ -167,10 +173,12 @@ static void of_table(void)
 static void allocate(void)
 {
 	const struct split_view *view = entry->nviews ? &entry->views[any() % entry->nviews] : NULL;
-	struct split_call one = { .function = SPLIT_CALL_ALLOCATE, .arguments = { view ? view->type->size * (1 + any() % 4) : number() } };
+	struct split_call one = { .function = SPLIT_CALL_ALLOCATE, .arguments =
+				  { view ? view->type->size * (1 + any() % 4) : number() } };
 
 	if (call(&one) == 0)
-		learn((uint64_t)one.result, view && view->type->own ? view->type : &split_bytes, 0, NULL);
+		learn((uint64_t)one.result, view && view->type->own ? view->type : &split_bytes, 0,
+		      NULL);
 }
 
 // A member of an object that it may set, to what it may point to, or to a number.
@@ -183,7 +191,8 @@ static void set(void)
 		return;
 	for (unsigned int f = 0; f < one->view->nfields; f++) {
 		const struct split_field *field = &one->view->fields[f];
-		uint64_t value = field->kind == SPLIT_DATA || field->kind == SPLIT_BITS ? number() : object(field->type);
+		uint64_t value = field->kind == SPLIT_DATA || field->kind == SPLIT_BITS ? number() :
+				 object(field->type);
 
 		if (field->written && any() % 4 == 0)
 			memcpy(message + at, &value, field->size < 8 ? field->size : 8);
@@ -223,7 +232,8 @@ static void act(void)
 
 int main(int argc, char **argv)
 {
-	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = split_driver.layout };
+	struct split_attach attach = { .version = SPLIT_ABI_VERSION,
+				       .layout = split_driver.layout };
 	long upcalls = 0, most = argc == 3 ? atol(argv[2]) : 0;
 
 	device = open("/dev/" SPLIT_DEVICE, O_RDWR);
@@ -258,6 +268,7 @@ int main(int argc, char **argv)
 		frame.result = any() % 4 ? 0 : -EIO;
 		upcalls++;
 	}
-	printf("%ld upcalls of one that knows types, %ld calls taken, %ld refused\n", upcalls, taken, refused);
+	printf("%ld upcalls of one that knows types, %ld calls taken, %ld refused\n", upcalls,
+	       taken, refused);
 	return 0;
 }

@@ -96,13 +96,15 @@ state() { awk -v word="$1:" '$1 == word { print $2 }' "/proc/$(cat /tmp/user-hal
 # it.
 confined() {
     process=$(cat /tmp/user-half.pid)
-    echo "user $(state Uid), capabilities $(state CapEff), bounding $(state CapBnd), no new privileges $(state NoNewPrivs), filter $(state Seccomp)"
+    echo "user $(state Uid), capabilities $(state CapEff), bounding $(state CapBnd), no new" \
+        "privileges $(state NoNewPrivs), filter $(state Seccomp)"
     # Nobody, or under ring3d a user of its own, of systemd's range for such.
     [ "$(state Uid)" = 65534 ] ||
         { [ "$(state Uid)" -ge 61184 ] && [ "$(state Uid)" -le 65519 ]; } || return
     [ "$(state CapEff) $(state CapBnd) $(state NoNewPrivs) $(state Seccomp)" = \
         "0000000000000000 0000000000000000 1 2" ] || return
-    echo "its files: $(ls "/proc/$process/root/" | wc -l), its descriptors: $(ls "/proc/$process/fd" | tr '\n' ' ')"
+    echo "its files: $(ls "/proc/$process/root/" | wc -l)," \
+        "its descriptors: $(ls "/proc/$process/fd" | tr '\n' ' ')"
     [ -z "$(ls "/proc/$process/root/")" ] && [ "$(ls "/proc/$process/fd" | tail -n 1)" = 3 ] ||
         return
     [ "$(awk '/:/ { n++ } END { print n }' "/proc/$process/net/dev")" = 1 ] ||
@@ -136,7 +138,9 @@ split_unload() {
 # Of the kernel's log, what it would say of a bug, and what the run time says of a plan that does
 # not hold; a process that faults is none of its own.
 complaints() {
-    grep -E 'is called in atomic context|BUG|WARNING|Oops|general protection fault[:,]|Call Trace|refcount_t|scheduling while atomic|corruption|INFO: task|INFO: rcu|possible .* locking|stack guard|lockup|bad page'
+    grep -E -e 'is called in atomic context|BUG|WARNING|Oops|general protection fault[:,]' \
+        -e 'Call Trace|refcount_t|scheduling while atomic|corruption|INFO: task|INFO: rcu' \
+        -e 'possible .* locking|stack guard|lockup|bad page'
 }
 
 kernel_is_well() {

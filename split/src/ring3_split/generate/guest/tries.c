@@ -48,7 +48,8 @@ static void stop(const char *name)
 	exit(!WIFSIGNALED(status));
 }
 
-static void set(struct user_regs_struct *at, long call, unsigned long first, unsigned long second, unsigned long third)
+static void set(struct user_regs_struct *at, long call, unsigned long first, unsigned long second,
+		unsigned long third)
 {
 	at->rip -= SYSCALL;
 	at->orig_rax = (unsigned long)-1;
@@ -90,11 +91,13 @@ int main(int argc, char **argv)
 		return 2;
 	process = atoi(argv[1]);
 	name = argv[2];
-	if (ptrace(PTRACE_SEIZE, process, 0, PTRACE_O_TRACESYSGOOD) || ptrace(PTRACE_INTERRUPT, process, 0, 0))
+	if (ptrace(PTRACE_SEIZE, process, 0, PTRACE_O_TRACESYSGOOD) ||
+	    ptrace(PTRACE_INTERRUPT, process, 0, 0))
 		die("tracing");
 	stop(name);
 	// It waits for the next upcall, in a system call, as soon as it has answered the last one.
-	for (int try = 0; ptrace(PTRACE_GETREGS, process, 0, &before) || before.orig_rax != SYS_ioctl; try++) {
+	for (int try = 0;
+	     ptrace(PTRACE_GETREGS, process, 0, &before) || before.orig_rax != SYS_ioctl; try++) {
 		if (try == TRIES)
 			die("it does not wait for an upcall");
 		if (ptrace(PTRACE_CONT, process, 0, 0))
@@ -107,7 +110,8 @@ int main(int argc, char **argv)
 	at = before;
 	if (!choose(name, &at, before.rsp - 1024))
 		return 2;
-	if (ptrace(PTRACE_POKEDATA, process, before.rsp - 1024, (unsigned long)'/') || ptrace(PTRACE_SETREGS, process, 0, &at))
+	if (ptrace(PTRACE_POKEDATA, process, before.rsp - 1024, (unsigned long)'/') ||
+	    ptrace(PTRACE_SETREGS, process, 0, &at))
 		die("registers");
 	for (int side = 0; side < 2; side++) {
 		if (ptrace(PTRACE_SYSCALL, process, 0, 0))

@@ -79,7 +79,8 @@ static void die(const char *what)
 
 static void count(const struct event *event)
 {
-	uint64_t hash = (event->ip * 0x9e3779b97f4a7c15u) ^ ((event->parent + epoch) * 0xc2b2ae3d27d4eb4fu);
+	uint64_t hash = (event->ip * 0x9e3779b97f4a7c15u) ^
+			((event->parent + epoch) * 0xc2b2ae3d27d4eb4fu);
 
 	for (unsigned try = 0; try < SLOTS; try++) {
 		struct slot *slot = &table[(unsigned)((hash >> 40) + try) % SLOTS];
@@ -89,9 +90,11 @@ static void count(const struct event *event)
 			slot->parent = event->parent;
 			slot->epoch = epoch;
 		}
-		if (slot->ip == event->ip && slot->parent == event->parent && slot->epoch == epoch) {
+		if (slot->ip == event->ip && slot->parent == event->parent &&
+		    slot->epoch == epoch) {
 			slot->calls++;
-			slot->atomic += (event->flags & ATOMIC_FLAGS) || (event->preempt & PREEMPT_DEPTH);
+			slot->atomic += (event->flags & ATOMIC_FLAGS) ||
+				(event->preempt & PREEMPT_DEPTH);
 			events++;
 			return;
 		}
@@ -168,9 +171,11 @@ static void write_table(const char *path)
 		die(path);
 	for (unsigned i = 0; i < SLOTS; i++)
 		if (table[i].calls)
-			fprintf(out, "%" PRIx64 " %" PRIx64 " %u %" PRIu64 " %" PRIu64 "\n", table[i].ip, table[i].parent,
-				table[i].epoch, table[i].calls, table[i].atomic);
-	fprintf(out, "# events %" PRIu64 "\n# gaps %" PRIu64 "\n# full %" PRIu64 "\n", events, missed, full);
+			fprintf(out, "%" PRIx64 " %" PRIx64 " %u %" PRIu64 " %"
+				PRIu64 "\n", table[i].ip, table[i].parent, table[i].epoch,
+				table[i].calls, table[i].atomic);
+	fprintf(out, "# events %" PRIu64 "\n# gaps %" PRIu64 "\n# full %"
+		PRIu64 "\n", events, missed, full);
 	if (fclose(out))
 		die(path);
 }

@@ -2,13 +2,16 @@
 //
 // Traffic for a network card, and the questions that its owner asks of it.
 //
-//     net serve                   takes TCP on port 7001, gives it on 7002, echoes UDP on 7003, until it is ended
+//     net serve                   takes TCP on port 7001, gives it on 7002, echoes UDP on 7003,
+//                                 until it is ended
 //     net send HOST SECONDS       as fast as TCP lets it
 //     net receive HOST SECONDS WINDOW
-//                                 WINDOW: bytes that may be on their way at a time; 0 for what the kernel takes
+//                                 WINDOW: bytes that may be on their way at a time; 0 for what the
+//                                 kernel takes
 //     net echo HOST COUNT BYTES   one datagram after the other; a lost one is waited for 100 ms
 //     net control INTERFACE [PART]
-//                                 what ethtool and mii-tool do, and a multicast group; PART: one of `parts` alone
+//                                 what ethtool and mii-tool do, and a multicast group; PART: one of
+//                                 `parts` alone
 //
 // What a card does not support is no failure: control says what each request came to.
 
@@ -90,7 +93,8 @@ static int listening(int type, int port)
 	struct sockaddr_in here = address(NULL, port);
 	int fd = open_socket(type);
 
-	if (bind(fd, (struct sockaddr *)&here, sizeof(here)) || (type == SOCK_STREAM && listen(fd, 4)))
+	if (bind(fd, (struct sockaddr *)&here, sizeof(here)) ||
+	    (type == SOCK_STREAM && listen(fd, 4)))
 		die("listening");
 	return fd;
 }
@@ -130,10 +134,12 @@ static int serve(void)
 			if (wait[i].revents)
 				take(wait[i].fd, i == 1);
 		if (wait[2].revents) {
-			ssize_t size = recvfrom(wait[2].fd, buffer, sizeof(buffer), 0, (struct sockaddr *)&from, &length);
+			ssize_t size = recvfrom(wait[2].fd, buffer, sizeof(buffer), 0,
+						(struct sockaddr *)&from, &length);
 
 			if (size >= 0)
-				sendto(wait[2].fd, buffer, (size_t)size, 0, (struct sockaddr *)&from, length);
+				sendto(wait[2].fd, buffer, (size_t)size, 0,
+				       (struct sockaddr *)&from, length);
 		}
 	}
 	return 1;
@@ -146,13 +152,15 @@ static int stream(const char *host, double seconds, int sends, int window)
 	uint64_t total = 0;
 
 	while (now() - start < seconds) {
-		ssize_t size = sends ? write(fd, buffer, sizeof(buffer)) : read(fd, buffer, sizeof(buffer));
+		ssize_t size = sends ? write(fd, buffer,
+					     sizeof(buffer)) : read(fd, buffer, sizeof(buffer));
 
 		if (size <= 0)
 			die(sends ? "sending" : "receiving");
 		total += (uint64_t)size;
 	}
-	printf("%s %.6f MB in %.3f s\n", sends ? "sent" : "received", (double)total / 1e6, now() - start);
+	printf("%s %.6f MB in %.3f s\n", sends ? "sent" : "received", (double)total / 1e6,
+	       now() - start);
 	return 0;
 }
 
@@ -312,7 +320,8 @@ static void test(const struct ifreq *interface)
 	for (uint32_t flags = 0; flags <= ETH_TEST_FL_OFFLINE; flags++) {
 		test = command(ETHTOOL_TEST);
 		test->flags = flags;
-		ask(interface, flags ? "self test, offline" : "self test, online", SIOCETHTOOL, test);
+		ask(interface, flags ? "self test, offline" : "self test, online", SIOCETHTOOL,
+		    test);
 	}
 	ask(interface, "link", SIOCETHTOOL, command(ETHTOOL_GLINK));
 }
@@ -346,7 +355,8 @@ static void group(const char *name)
 
 	for (uint32_t i = 1; i <= 20 && result == 0; i++) {
 		membership.imr_multiaddr.s_addr = htonl(0xef010100 + i);
-		result = setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof(membership));
+		result = setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership,
+				    sizeof(membership));
 	}
 	printf("multicast groups%s%s\n", result ? ": " : "", result ? strerror(errno) : "");
 	close(fd); // leaves them
@@ -360,9 +370,11 @@ static int control(const char *name, const char *part)
 		void (*call)(const char *);
 		int alone; // part of another one
 	} parts[] = {
-		{ "dumps", dumps, NULL, 0 }, { "answers", answers, NULL, 1 }, { "parameters", parameters, NULL, 0 },
+		{ "dumps", dumps, NULL, 0 }, { "answers", answers, NULL, 1 },
+			{ "parameters", parameters, NULL, 0 },
 		{ "levels", levels, NULL, 1 },
-		{ "settings", link_settings, NULL, 0 }, { "phy", NULL, phy, 0 }, { "group", NULL, group, 0 },
+		{ "settings", link_settings, NULL, 0 }, { "phy", NULL, phy, 0 },
+			{ "group", NULL, group, 0 },
 		{ "blink", blink, NULL, 0 }, { "test", test, NULL, 0 },
 	};
 	struct ifreq interface = { 0 };
@@ -396,6 +408,7 @@ int main(int argc, char **argv)
 		return echo(argv[2], atoi(argv[3]), (size_t)atoi(argv[4]));
 	if (!strcmp(what, "control") && (argc == 3 || argc == 4))
 		return control(argv[2], argc == 4 ? argv[3] : NULL);
-	fprintf(stderr, "usage: net serve | send HOST SECONDS | receive HOST SECONDS WINDOW | echo HOST COUNT BYTES | control INTERFACE [PART]\n");
+	fprintf(stderr, "usage: net serve | send HOST SECONDS | receive HOST SECONDS WINDOW | echo "
+		"HOST COUNT BYTES | control INTERFACE [PART]\n");
 	return 2;
 }

@@ -4,8 +4,10 @@
 //
 //     sound play DEVICE SECONDS       /dev/snd/pcmC0D0p: a tone, then pause, resume and drain
 //     sound record DEVICE SECONDS     /dev/snd/pcmC0D0c
-//     sound mixer DEVICE              /dev/snd/controlC0: every control is read, written back, and turned to both of its ends
-//     sound midi DEVICE               /dev/snd/midiC0D0: some notes, and what comes in within 200 ms
+//     sound mixer DEVICE              /dev/snd/controlC0: every control is read, written back, and
+//                                     turned to both of its ends
+//     sound midi DEVICE               /dev/snd/midiC0D0: some notes, and what comes in within 200
+//                                     ms
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,7 +139,8 @@ static void play_once(const char *device, double seconds, unsigned wish)
 	rate = configure(fd, wish);
 	for (int i = 0; i < PERIOD * CHANNELS; i++)
 		frames[i] = (int16_t)((i / CHANNELS % 100 < 50) ? 8000 : -8000);
-	broken = transfer(fd, SNDRV_PCM_IOCTL_WRITEI_FRAMES, (unsigned)(seconds * rate / PERIOD) + BUFFER / PERIOD);
+	broken = transfer(fd, SNDRV_PCM_IOCTL_WRITEI_FRAMES,
+			  (unsigned)(seconds * rate / PERIOD) + BUFFER / PERIOD);
 	ask(fd);
 	report("pause", ioctl(fd, SNDRV_PCM_IOCTL_PAUSE, 1));
 	report("resume", ioctl(fd, SNDRV_PCM_IOCTL_PAUSE, 0));
@@ -165,7 +168,8 @@ static int record(const char *device, double seconds)
 	rate = configure(fd, 22050);
 	if (ioctl(fd, SNDRV_PCM_IOCTL_START))
 		die("starting to record");
-	broken = transfer(fd, SNDRV_PCM_IOCTL_READI_FRAMES, (unsigned)(seconds * rate / PERIOD) + 1);
+	broken = transfer(fd, SNDRV_PCM_IOCTL_READI_FRAMES,
+			  (unsigned)(seconds * rate / PERIOD) + 1);
 	ask(fd);
 	report("drop", ioctl(fd, SNDRV_PCM_IOCTL_DROP));
 	printf("recorded %.1f s at %u Hz, over %u times\n", seconds, rate, broken);
@@ -179,7 +183,8 @@ static void turn(int fd, const struct snd_ctl_elem_id *id)
 	struct snd_ctl_elem_value value = { .id = *id }, before;
 	long ends[2] = { 0, 1 };
 
-	if (ioctl(fd, SNDRV_CTL_IOCTL_ELEM_INFO, &info) || ioctl(fd, SNDRV_CTL_IOCTL_ELEM_READ, &value))
+	if (ioctl(fd, SNDRV_CTL_IOCTL_ELEM_INFO, &info) ||
+	    ioctl(fd, SNDRV_CTL_IOCTL_ELEM_READ, &value))
 		return;
 	if (info.type == SNDRV_CTL_ELEM_TYPE_INTEGER) {
 		ends[0] = info.value.integer.min;
@@ -192,7 +197,8 @@ static void turn(int fd, const struct snd_ctl_elem_id *id)
 		for (unsigned i = 0; i < info.count && i < 128; i++) {
 			if (info.type == SNDRV_CTL_ELEM_TYPE_ENUMERATED)
 				value.value.enumerated.item[i] = (unsigned)ends[end];
-			else if (info.type == SNDRV_CTL_ELEM_TYPE_INTEGER || info.type == SNDRV_CTL_ELEM_TYPE_BOOLEAN)
+			else if (info.type == SNDRV_CTL_ELEM_TYPE_INTEGER ||
+				 info.type == SNDRV_CTL_ELEM_TYPE_BOOLEAN)
 				value.value.integer.value[i] = ends[end];
 		}
 		ioctl(fd, SNDRV_CTL_IOCTL_ELEM_WRITE, &value);
@@ -222,7 +228,8 @@ static int mixer(const char *device)
 
 static int midi(const char *device)
 {
-	static const unsigned char notes[] = { 0x90, 60, 100, 0x80, 60, 0, 0x90, 64, 100, 0x80, 64, 0 };
+	static const unsigned char notes[] = { 0x90, 60, 100, 0x80, 60, 0, 0x90, 64, 100, 0x80, 64,
+					       0 };
 	unsigned char in[64];
 	int fd = open(device, O_RDWR | O_NONBLOCK);
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
@@ -251,6 +258,7 @@ int main(int argc, char **argv)
 		return mixer(argv[2]);
 	if (!strcmp(what, "midi") && argc == 3)
 		return midi(argv[2]);
-	fprintf(stderr, "usage: sound play DEVICE SECONDS | record DEVICE SECONDS | mixer DEVICE | midi DEVICE\n");
+	fprintf(stderr, "usage: sound play DEVICE SECONDS | record DEVICE SECONDS | mixer DEVICE | "
+		"midi DEVICE\n");
 	return 2;
 }

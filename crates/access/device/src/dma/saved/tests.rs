@@ -1,4 +1,4 @@
-//! Arenas that one process leaves and another takes up.
+//! Tests of arenas that one process saves and another resumes.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

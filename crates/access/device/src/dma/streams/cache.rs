@@ -1,4 +1,4 @@
-//! The registration cache: which foreign memory is mapped, least recently used goes first.
+//! The registration cache: the foreign memory that is mapped, with least-recently-used eviction.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

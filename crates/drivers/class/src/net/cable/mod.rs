@@ -1,5 +1,5 @@
-//! Two cards and the cable between them, in memory: what everything above a driver can be tried
-//! with, and what the class means by its words.
+//! Two cards and the cable between them, in memory. Everything above a driver can be tested with
+//! them, and they define the meaning of the class's terms.
 
 mod queue;
 mod side;

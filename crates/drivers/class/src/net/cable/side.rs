@@ -1,4 +1,4 @@
-//! What a card of a cable receives into, and what its owner is woken by.
+//! One side of a cable: its receive buffers, and the notification of its owner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -40,7 +40,8 @@ impl Controller {
             || !shared.others.is_empty()
             || shared.seats.iter().any(|seat| seat.place.is_none())
         {
-            let text = "a controller that had to be reset, or of which a port without a disk does not stop, is not adopted: it is fenced";
+            let text = "a controller that had to be reset, or of which a port without a disk does \
+                        not stop, is not adopted: it is fenced";
             return Err(Error::Unsupported(text.into()));
         }
         let mut state = self.state();
@@ -64,7 +65,9 @@ impl Controller {
         let state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         if state.generation != 0 || state.seats.iter().any(|seat| seat.port.is_none()) {
             return Err(Error::Invalid(
-                "what was saved is of a controller that was left, and not of one whose driver was killed".into(),
+                "what was saved is of a controller that was left, and not of one whose driver was \
+                 killed"
+                    .into(),
             ));
         }
         let controller = Self::resume(device, poll, saved)?;

@@ -61,7 +61,8 @@ impl Hba {
         if there != (capabilities, ports)
             || registers::LEN + last * u64::from(port::STRIDE) > registers.bar().len()
         {
-            let text = "the saved state is of another controller: give each its own, or open the device anew";
+            let text = "the saved state is of another controller: give each its own, or open the \
+                        device anew";
             return Err(Error::Invalid(text.into()));
         }
         Ok(Self { registers, capabilities: Capabilities(capabilities), ports, empty: 0 })

@@ -471,11 +471,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_the_controller_reads_is_what_was_meant(lens in prop::collection::vec(1u32..2048, 1..40), cut in 0usize..4096) {
-            let pieces: Vec<_> = lens.iter().enumerate().map(|(i, &len)| ((i as u64) << 20 | 2, len * 2)).collect();
+            let place = |i: usize| (i as u64) << 20 | 2;
+            let pieces: Vec<_> =
+                lens.iter().enumerate().map(|(i, &len)| (place(i), len * 2)).collect();
             let (data, lists) = (scattered(&pieces), lists());
             let len = (data.len() - cut.min(data.len() - 2)) & !1;
             lists.write(2, &read(), &data, len).unwrap();
-            let expected: Vec<_> = data.segments(len).map(|s| Region::new(s.iova, s.len).unwrap()).collect();
+            let expected: Vec<_> =
+                data.segments(len).map(|s| Region::new(s.iova, s.len).unwrap()).collect();
             prop_assert_eq!(as_the_controller_reads_it(&lists, 2), expected);
         }
     }

@@ -397,7 +397,8 @@ impl Port {
     /// flight.
     pub(super) fn park(&mut self, encoder: &Encoder, options: &Options) -> Result<(), Error> {
         if self.cache.has_lost() || (!self.cache.is_clean() && self.has_lost_link()) {
-            let text = "it may have lost its power, with writes that were not flushed: check what was written last";
+            let text = "it may have lost its power, with writes that were not flushed: check what \
+                        was written last";
             return Err(Error::Fatal(text.into()));
         }
         if let Some(flush) = encoder.flush() {

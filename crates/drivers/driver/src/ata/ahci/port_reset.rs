@@ -141,7 +141,8 @@ impl PortQueue {
         if self.port.cache.has_lost() {
             let (name, index) = (self.shared.device.name(), self.port.index());
             tracing::error!(
-                "{name} port {index}: its link was lost, and perhaps its power: writes since the last flush may be lost, and the next flush fails; \
+                "{name} port {index}: its link was lost, and perhaps its power: writes since the \
+                 last flush may be lost, and the next flush fails; \
                  check what was written last"
             );
         }

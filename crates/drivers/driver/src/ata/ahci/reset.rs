@@ -106,8 +106,8 @@ impl Drop for AhciShared {
     }
 }
 
-/// The caches are the drives', and so is the question who they are: a port finds both out when it is
-/// made ready (`port_reset.rs`).
+/// The caches are the drives', and so is the question who they are: a port finds both out when it
+/// is made ready (`port_reset.rs`).
 impl Controller for AhciShared {
     type State = ();
 

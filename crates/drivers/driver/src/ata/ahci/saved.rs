@@ -149,8 +149,8 @@ impl Port {
 }
 
 impl SavedPortQueue {
-    /// Whether each slot that is occupied in `queue`, whose rings these are, is at one place, and no
-    /// other anywhere.
+    /// Whether each slot that is occupied in `queue`, whose rings these are, is at one place, and
+    /// no other anywhere.
     pub(super) fn is_consistent(&self, queue: &SavedQueue<Self>) -> bool {
         // What is no slot would be shifted out, and be seen by nobody.
         if self.line.iter().any(|&slot| u16::from(slot) >= queue.slots) {

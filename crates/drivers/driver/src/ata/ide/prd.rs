@@ -165,9 +165,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_the_bus_master_moves_is_what_was_meant(
-            pieces in prop::collection::vec((0u64..0x7fff_0000, 1u32..100_000), 1..20), cut in 0usize..1000
+            pieces in prop::collection::vec((0u64..0x7fff_0000, 1u32..100_000), 1..20),
+            cut in 0usize..1000
         ) {
-            let pieces: Vec<_> = pieces.into_iter().map(|(iova, len)| (iova * 2, len * 2)).collect();
+            let pieces: Vec<_> =
+                pieces.into_iter().map(|(iova, len)| (iova * 2, len * 2)).collect();
             let data = scattered(&pieces);
             let len = data.len() - (cut * 2).min(data.len() - 2);
             let table = Table::new(&arena()).unwrap();
@@ -176,14 +178,23 @@ mod tests {
             for (iova, bytes) in read_back(&table) {
                 prop_assert!(iova / PRD_BOUNDARY == (iova + u64::from(bytes) - 1) / PRD_BOUNDARY);
                 match joined.last_mut() {
-                    Some((start, so_far)) if *start + u64::from(*so_far) == iova && iova % PRD_BOUNDARY == 0 => *so_far += bytes,
+                    Some((start, so_far))
+                        if *start + u64::from(*so_far) == iova && iova % PRD_BOUNDARY == 0 =>
+                    {
+                        *so_far += bytes
+                    }
                     _ => joined.push((iova, bytes)),
                 }
             }
             let mut meant: Vec<(u64, u32)> = Vec::new();
             for segment in data.segments(len) {
                 match meant.last_mut() {
-                    Some((start, so_far)) if *start + u64::from(*so_far) == segment.iova && segment.iova % PRD_BOUNDARY == 0 => *so_far += segment.len,
+                    Some((start, so_far))
+                        if *start + u64::from(*so_far) == segment.iova
+                            && segment.iova % PRD_BOUNDARY == 0 =>
+                    {
+                        *so_far += segment.len
+                    }
                     _ => meant.push((segment.iova, segment.len)),
                 }
             }

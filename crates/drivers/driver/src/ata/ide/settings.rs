@@ -200,7 +200,8 @@ impl Channel {
                     if self.state(drive).is_some_and(|state| !state.cache.is_clean())
                         && self.confirm_flush(drive)?.is_err() =>
                 {
-                    let text = "it may have lost its power, with writes that were not flushed: check what was written last";
+                    let text = "it may have lost its power, with writes that were not flushed: \
+                                check what was written last";
                     return Err(Error::Fatal(text.into()));
                 }
                 Answer::Done => {}

@@ -101,7 +101,8 @@ impl WriteCache {
         let cache = Self { record: Some(record), ..cache };
         if was_lost && cache.mark_lost() {
             tracing::error!(
-                "{serial} disk {part}: its power was lost, or may have been, while it had no driver: writes since the last flush may be lost, and \
+                "{serial} disk {part}: its power was lost, or may have been, while it had no \
+                 driver: writes since the last flush may be lost, and \
                  the next flush fails; check what was written last"
             );
         }

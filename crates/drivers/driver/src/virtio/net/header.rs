@@ -59,7 +59,9 @@ fn of(meta: &Meta) -> Header {
 /// card that never `merges` buffers the number is not looked at.
 #[inline]
 pub(super) fn read_plain(packet: &Packet, merges: bool) -> Option<u32> {
-    const { assert!(Meta::VALID_BIT == net::DATA_VALID as u32, "what is known is what the header says") };
+    const {
+        assert!(Meta::VALID_BIT == net::DATA_VALID as u32, "what is known is what the header says");
+    };
     // The header is the last three quarters of the pair: flags, type and bytes of headers are a
     // half, and the number of buffers is its last two bytes.
     let pair = packet.buffer.as_ref()?.words_before(packet.start)?;

@@ -274,7 +274,8 @@ impl Card {
         let mut state = lock(&shared.state);
         let going = state.going.as_ref().filter(|_| state.pairs.are_detached(saved.len()));
         let Some(places) = going.map(|going| going.pairs().collect::<Vec<_>>()) else {
-            let what = "the saved queues are none that it has detached, or not all of them, or are resumed already";
+            let what = "the saved queues are none that it has detached, or not all of them, or are \
+                        resumed already";
             return Err(Error::Invalid(format!("{name}: {what}: open the card anew")));
         };
         let mut claims = Claims::new(shared.transport.device.dma().arena());

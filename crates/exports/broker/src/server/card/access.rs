@@ -34,7 +34,8 @@ pub struct Access {
 }
 
 /// Keys, for messages.
-const KEYS: &str = "mode, clients, mac, vlan, pps (packets in a second), rate (bytes in a second), depth, memory, weight";
+const KEYS: &str = "mode, clients, mac, vlan, pps (packets in a second), rate (bytes in a second), \
+                    depth, memory, weight";
 
 impl Access {
     /// Frames without tags, for this user.

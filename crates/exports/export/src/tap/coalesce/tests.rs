@@ -394,7 +394,8 @@ proptest! {
     /// Of each flow, and so of each direction of a connection, in the order in which it came.
     #[test]
     fn whatever_comes_cut_again_it_is_byte_for_byte_what_came(
-        flows in prop::collection::vec((any::<bool>(), any::<u32>(), any::<u16>(), 1usize..200), 1..4),
+        flows in
+            prop::collection::vec((any::<bool>(), any::<u32>(), any::<u16>(), 1usize..200), 1..4),
         choices in prop::collection::vec(0usize..4, 1..24),
         changes in prop::collection::vec(change(), 0..5),
     ) {
@@ -418,14 +419,22 @@ proptest! {
             fits
         });
         let handed = handed(&batch);
-        let back: Vec<_> = handed.iter().flat_map(|whole| cut(whole).into_iter().map(|frame| (whole.0.vlan(), frame))).collect();
+        let back: Vec<_> = handed
+            .iter()
+            .flat_map(|whole| cut(whole).into_iter().map(|frame| (whole.0.vlan(), frame)))
+            .collect();
         let sent: Vec<_> = batch.iter().map(|made| (made.vlan, made.bytes())).collect();
         // Ports, behind whichever network's header.
-        let flow = |(_, frame): &(Option<u16>, Vec<u8>)| (frame[12] == 0x86, if frame[12] == 0x86 { frame[54..58].to_vec() } else { frame[34..38].to_vec() });
+        let flow = |(_, frame): &(Option<u16>, Vec<u8>)| {
+            let six = frame[12] == 0x86;
+            (six, if six { frame[54..58].to_vec() } else { frame[34..38].to_vec() })
+        };
         let mut all: Vec<_> = sent.iter().map(flow).collect();
         all.dedup();
         for wanted in all {
-            let of = |frames: &[(Option<u16>, Vec<u8>)]| frames.iter().filter(|frame| flow(frame) == wanted).cloned().collect::<Vec<_>>();
+            let of = |frames: &[(Option<u16>, Vec<u8>)]| {
+                frames.iter().filter(|frame| flow(frame) == wanted).cloned().collect::<Vec<_>>()
+            };
             prop_assert_eq!(of(&back), of(&sent));
         }
         prop_assert_eq!(back.len(), sent.len());
@@ -433,7 +442,8 @@ proptest! {
 
     #[test]
     fn bytes_that_mean_nothing_are_never_put_together_wrongly(
-        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..120), 1..10), start in any::<bool>(),
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..120), 1..10),
+        start in any::<bool>(),
     ) {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x1000);
         let mut places: Vec<Packet> = frames.iter().map(|bytes| {

@@ -277,7 +277,9 @@ mod tests {
             let arena = arena();
             let mut ring = Ring::new(&arena).unwrap();
             let mut batch = packets(&arena, 40);
-            (0..20).for_each(|chain| ring.lend(&mut batch, [(2 * chain, 0), (2 * chain + 1, 12)].into_iter(), 0));
+            (0..20).for_each(|chain| {
+                ring.lend(&mut batch, [(2 * chain, 0), (2 * chain + 1, 12)].into_iter(), 0)
+            });
             ring.publish();
             let mut seen = Vec::new();
             for (index, &(id, len)) in used.iter().enumerate() {

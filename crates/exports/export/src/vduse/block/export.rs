@@ -198,7 +198,10 @@ impl VduseExport {
 impl Drop for VduseExport {
     fn drop(&mut self) {
         if let Err(error) = self.stop(true) {
-            tracing::warn!(%error, "a VDUSE device was left behind: whoever is started with its name goes on with it");
+            tracing::warn!(
+                %error,
+                "a VDUSE device was left behind: whoever is started with its name goes on with it"
+            );
         }
     }
 }

@@ -132,7 +132,10 @@ impl Card {
 impl Drop for Card {
     fn drop(&mut self) {
         if let Err(error) = self.take_away() {
-            tracing::warn!(%error, "a VDUSE device was left behind: whoever is started with its name goes on with it");
+            tracing::warn!(
+                %error,
+                "a VDUSE device was left behind: whoever is started with its name goes on with it"
+            );
         }
     }
 }
