@@ -47,6 +47,8 @@ pub struct Standby {
     pub adoptable: bool,
     /// What it offers is shared with clients.
     pub shared: bool,
+    /// The one disk is shared with clients beside the kernel's device.
+    pub beside: bool,
     /// Requests to its disks may lie in clients' memory.
     pub lent: bool,
     /// The rings of all queues, where the process cannot make one any more.
@@ -111,7 +113,7 @@ impl Standby {
             ..Settings::default()
         };
         let (recorder, adoptable) = (Arc::new(recorder), prepare.adoptable);
-        let Prepare { shared, lent, .. } = prepare;
+        let Prepare { shared, beside, lent, .. } = prepare;
         Ok(Self {
             family,
             settings,
@@ -120,6 +122,7 @@ impl Standby {
             recorder,
             adoptable,
             shared,
+            beside,
             lent,
             rings,
             engine,
@@ -140,7 +143,8 @@ fn confine(
         Drivers::Own => Sandbox::new(ring3_manifest::drivers(prepare.family.as_deref()), "lease")?,
         Drivers::Hosted => Sandbox::new([ring3_manifest::hosted()], "lease")?,
     };
-    if let Some(broker) = ring3_manifest::part(Role::Broker, "broker").filter(|_| prepare.shared) {
+    let serves = prepare.shared || prepare.beside;
+    if let Some(broker) = ring3_manifest::part(Role::Broker, "broker").filter(|_| serves) {
         sandbox = sandbox.with(broker);
     }
     sandbox
@@ -218,6 +222,7 @@ mod tests {
             unconfined,
             adoptable: false,
             shared: false,
+            beside: false,
             lent: false,
             engine: None,
             version: VERSION,

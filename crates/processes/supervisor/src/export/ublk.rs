@@ -15,7 +15,7 @@ use ring3_class::block::{Discard, Info};
 use ring3_control::drive::{DriverCommand, Offered, OfferedDisk, Serve};
 use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
-use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Scheduler, Shape, limits};
+use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Shape, limits};
 
 use ring3_sandbox::Program;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,8 @@ pub struct Ublk {
 
 struct Disk {
     device: Device,
+    /// As its driver calls it.
+    name: String,
     parameters: Parameters,
     shape: Shape,
     rotates: bool,
@@ -137,7 +139,8 @@ impl Ublk {
                 buffer,
                 recovery: Recovery::Reissue,
                 shared_memory: self.wanted.share.is_some(),
-                batches: false,
+                // The kernel refuses batches of one, and there is nothing to gather.
+                batches: self.wanted.batch && self.wanted.depth > 1,
             },
             parameters,
         ))
@@ -155,6 +158,7 @@ impl Ublk {
             let (rotates, block) = (disk.rotates, disk.block_size);
             self.disks.push(Disk {
                 device,
+                name: disk.name.clone(),
                 parameters,
                 shape,
                 rotates,
@@ -311,6 +315,7 @@ impl Export for Ublk {
                 buffer,
                 cpus,
                 encoded: disk.device.features().encoded,
+                batches: disk.device.shape().batches,
             };
             served.push(ServeRequest {
                 place,
@@ -334,7 +339,7 @@ impl Export for Ublk {
             if disk.link.is_none() {
                 // A queue whose every tag is in flight when its server dies takes 6.12 half a
                 // minute to recover.
-                Scheduler::None.set(&format!("ublkb{id}"), disk.rotates);
+                self.wanted.scheduler.set(&format!("ublkb{id}"), disk.rotates);
                 limit_requests(id, disk.shape.depth);
             }
             disk.grow();
@@ -384,6 +389,7 @@ impl Export for Ublk {
             let (rotates, block) = (facts.rotates, facts.block_size);
             disks.push(Disk {
                 device,
+                name: facts.name.clone(),
                 parameters,
                 shape,
                 rotates,
