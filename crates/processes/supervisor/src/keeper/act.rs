@@ -343,6 +343,7 @@ impl Keeper {
                     Event::ExportStopped
                 }
                 Done::Stopped(Err(Refusal::Busy(why))) => {
+                    self.shared.set_reason(&why);
                     self.reason = why;
                     Event::ExportBusy
                 }

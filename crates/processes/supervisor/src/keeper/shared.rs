@@ -59,6 +59,12 @@ impl PublishedState {
         self.status().state
     }
 
+    /// Whether users have it, with all partitions of its disks.
+    pub fn is_settled(&self) -> bool {
+        let look = held(&self.look).clone();
+        look.is_some_and(|look| look.is_settled())
+    }
+
     /// Drivers that have died.
     pub fn restarts(&self) -> u64 {
         self.status().restarts

@@ -40,6 +40,8 @@ const SOON: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a stop that was refused, because the disk was in use, is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long partitions may be looked for before the disk is said to be there.
+const PARTITIONS: Duration = Duration::from_secs(10);
 /// Signals that come so soon after the first, and before a refusal was said, belong to it.
 const ONE_STOP: Duration = Duration::from_secs(1);
 
@@ -127,6 +129,7 @@ fn run_with(device: Device, share: Option<Served>, wishes: Wishes) -> anyhow::Re
         ready,
         stats,
         announced: false,
+        running: None,
         told: false,
         restarts: 0,
         last: None,
@@ -198,6 +201,8 @@ struct Run {
     ready: Option<Ready>,
     stats: Option<PathBuf>,
     announced: bool,
+    /// Since when it is served, while its partitions are looked for.
+    running: Option<Instant>,
     /// The user was told that a disk is in use.
     told: bool,
     /// Drivers whose deaths the user was told of.
@@ -240,6 +245,8 @@ impl Run {
                 _ => {}
             }
             for why in self.supervisor.reap() {
+                // By whom, without what a user of ring3d does about it.
+                let why = self.device.take_reason().unwrap_or(why);
                 if !self.told {
                     log::notice(format_args!(
                         "ring3: {why}, or stop again to take it away; it is served until it is free"
@@ -301,12 +308,21 @@ impl Run {
         let state = self.device.state();
         if !self.announced {
             if state == State::Running {
+                // A table that cannot be read holds nobody up for ever.
+                let since = *self.running.get_or_insert_with(Instant::now);
+                if !self.device.is_settled() && since.elapsed() < PARTITIONS {
+                    return Ok(None);
+                }
                 self.announced = true;
                 self.device.take_reason();
                 return self.announce().map(|()| None);
             }
             return match self.device.take_reason() {
-                Some(why) => Err(anyhow!(why)),
+                // That it was a driver's process that said so is of no interest yet.
+                Some(why) => Err(match why.split_once(" cannot go on: ") {
+                    Some((_, why)) => anyhow!("{why}"),
+                    None => anyhow!(why),
+                }),
                 None if state == State::Failed => {
                     let why = self.device.now().last_end;
                     Err(anyhow!(why.unwrap_or_else(|| "the driver does not start".into())))
@@ -316,10 +332,9 @@ impl Run {
         }
         match state {
             State::Absent => {
-                log::notice(format_args!(
-                    "ring3: the device is gone, or the system wants it back; what it served is \
-                    taken away"
-                ));
+                let why = self.device.take_reason();
+                let why = why.unwrap_or_else(|| "the device is gone".into());
+                log::notice(format_args!("ring3: {why}"));
                 return Ok(Some(FORCED));
             }
             State::Failed => {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use ring3_control::status::DiskStatus;
@@ -28,6 +29,8 @@ pub(super) struct Seen {
     block: u32,
     queues: u16,
     refused: Refused,
+    /// Its partition table was read; `None` if nobody reads it.
+    looked: Option<Arc<AtomicBool>>,
     /// The kernel's counts of requests, which are looked at every second and so stay open.
     in_flight: OnceLock<File>,
     stat: OnceLock<File>,
@@ -45,6 +48,7 @@ impl Seen {
             block: disk.block,
             queues: disk.device.queues(),
             refused,
+            looked: disk.partitions.as_ref().map(Watch::looked),
             in_flight: OnceLock::new(),
             stat: OnceLock::new(),
         }
@@ -97,6 +101,11 @@ impl StatusSource for Disks {
 
     fn descriptors(&self) -> Vec<(String, OwnedFd)> {
         self.lent.descriptors()
+    }
+
+    fn is_settled(&self) -> bool {
+        let mut looked = self.disks.iter().filter_map(|disk| disk.looked.as_ref());
+        looked.all(|looked| looked.load(Ordering::Acquire))
     }
 
     fn in_flight(&self) -> u64 {
