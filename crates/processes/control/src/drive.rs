@@ -67,6 +67,9 @@ pub struct Prepare {
     /// The one disk is shared with clients beside the kernel's device.
     #[serde(default)]
     pub beside: bool,
+    /// Commands are for many requests at once, where the kernel's device has them.
+    #[serde(default)]
+    pub batch: bool,
     /// Requests to its disks may lie in clients' memory ([`DriverCommand::Region`]).
     #[serde(default)]
     pub lent: bool,

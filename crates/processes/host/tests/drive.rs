@@ -125,6 +125,7 @@ fn prepare() -> Prepare {
         unconfined: true,
         shared: false,
         beside: false,
+        batch: false,
         lent: false,
         engine: None,
         version: VERSION,

@@ -92,7 +92,7 @@ impl Standby {
         let (workers, engine) = Workers::opened(wanted.queues, engine(word)?)?;
         let engine = EngineSettings { engine, workers, ..EngineSettings::default() };
         if !prepare.unconfined {
-            rings = ublk::rings(segment.queues(), wanted.depth)
+            rings = ublk::rings(segment.queues(), wanted.depth, prepare.batch)
                 .map_err(|error| Error::os("making the rings of its queues", error))?;
             ring3_device::dma::budget();
             doubts.extend(confine(
@@ -151,6 +151,7 @@ fn confine(
         .keep
         .extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()).chain(engine.workers.fds()));
     sandbox.vhost = engine.engine != Engine::Tap;
+    sandbox.batches = prepare.batch;
     (sandbox.user, sandbox.group) =
         (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
     Ok(ring3_sandbox::enter(&sandbox)?)
@@ -223,6 +224,7 @@ mod tests {
             adoptable: false,
             shared: false,
             beside: false,
+            batch: false,
             lent: false,
             engine: None,
             version: VERSION,

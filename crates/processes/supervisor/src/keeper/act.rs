@@ -146,6 +146,7 @@ impl Keeper {
             engine: Some(device.engine().name().into()),
             shared: device.export.kind.is_shared(),
             beside: device.export.beside,
+            batch: device.export.batch,
             lent: device.export.share.is_some(),
         };
         let limits = Limits {
