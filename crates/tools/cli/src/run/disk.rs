@@ -524,4 +524,39 @@ mod tests {
             assert!(shared_by(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: NvmeArgs,
+    }
+
+    #[test]
+    fn what_can_be_held_is_held_unless_the_user_or_an_option_wants_it_in_one_process() {
+        let held = |words: &str| {
+            let words = ["run", "--device"].into_iter().chain(words.split(' '));
+            let Line { args } = clap::Parser::try_parse_from(words).unwrap();
+            let unprotected = args.protection.unprotected;
+            is_held(&Claim { unprotected, ..Claim::new(args.device) }, &args.export)
+        };
+        for words in [
+            "vfio:0000:01:00.0",
+            "vfio-user:/run/x --socket /run/y",
+            "vfio:0000:01:00.0 --share /run/x --batch",
+            "sim:nvme --user nobody",
+            "sim:nvme --share /run/x",
+        ] {
+            assert!(held(words), "{words}");
+        }
+        for words in [
+            "vfio:0000:01:00.0 --in-process",
+            "vfio:0000:01:00.0 --export vduse",
+            "vfio:0000:01:00.0 --unprotected",
+            "uio:0000:01:00.0 --unprotected",
+            "sim:nvme",
+            "qtest:nvme",
+        ] {
+            assert!(!held(words), "{words}");
+        }
+    }
 }
