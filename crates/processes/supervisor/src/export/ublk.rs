@@ -34,6 +34,8 @@ const DEATH: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the kernel may take to let a server hear that nothing more comes.
 const HEAR: Duration = Duration::from_secs(5);
+/// How long a reader may take between two requests.
+const CAUGHT: Duration = Duration::from_millis(500);
 /// Bytes of a sector, in which the kernel counts.
 const SECTOR: u64 = 512;
 
@@ -414,6 +416,12 @@ impl Export for Ublk {
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
         // Who reads a table uses the disk.
         self.disks.iter_mut().for_each(|disk| disk.partitions = None);
+        let is_used = |disk: &Disk| disk.device.check_unused().is_err();
+        if force && self.voice.is_dead() && self.disks.iter().any(is_used) {
+            // Nobody serves it, so that whoever reads waits, and gets an error when it goes. Who
+            // comes later reads the end of the disk.
+            std::thread::sleep(CAUGHT);
+        }
         let stopped = self.try_stop(force);
         self.watch();
         stopped
