@@ -29,7 +29,7 @@ pub mod serve;
 pub use disks::DiskExportKind;
 pub use error::Error;
 pub use ready::Ready;
-pub use report::Report;
+pub use report::{Exported, Report};
 pub use run::{ANNOUNCE, ExitReason, Options, check_report, run, say};
 
 /// The sketches of the decision record.

@@ -18,7 +18,8 @@ use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_export::ublk;
 use ring3_host::open::Claim;
-use ring3_host::{ANNOUNCE, Ready, check_report, say};
+use ring3_host::serve::AccessPaths;
+use ring3_host::{ANNOUNCE, Exported, Ready, check_report, say};
 use ring3_process::{Signals, log};
 use ring3_sandbox::Program;
 use ring3_supervisor::export::Export;
@@ -29,6 +30,7 @@ use ring3_supervisor::manifest::{Device, Limits, Match, Restart, User};
 pub use ring3_supervisor::manifest::{ExportConfig, Kind, Share};
 use ring3_supervisor::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::disk::{FORCED, LOST};
@@ -376,13 +378,10 @@ impl Run {
             text += &words;
         }
         for disk in &status.disks {
-            let mut object = disk_object(disk);
-            object["pid"] = status.pid.into();
-            if let Some(shared) = &shared {
-                object["sockets"] = json!(shared.ways.sockets);
-                object["mapped"] = shared.ways.mapped.into();
-            }
-            objects += &format!("{object}\n");
+            let ways = shared.as_ref().map(|shared| &shared.ways);
+            let line = Line { exported: exported(disk), ways, pid: status.pid };
+            objects += &serde_json::to_string(&line).context("writing JSON")?;
+            objects.push('\n');
             let size = disk.bytes as f64 / f64::from(1 << 20);
             text += &format!(
                 "{} is {} ({size:.0} MiB, blocks of {}), driven by process {}\n",
@@ -452,13 +451,27 @@ fn interface_line(status: &DeviceStatus, interface: &InterfaceStatus) -> (Value,
     (object, text)
 }
 
+/// What is said of a disk in JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    exported: Exported,
+    #[serde(flatten)]
+    ways: Option<&'a AccessPaths>,
+    pid: u32,
+}
+
 /// As of a disk whose driver is in this process.
-fn disk_object(disk: &DiskStatus) -> Value {
-    let id = disk.path.strip_prefix("/dev/ublkb").and_then(|id| id.parse::<u32>().ok());
-    json!({
-        "device": disk.path, "id": id, "disk": disk.disk, "bytes": disk.bytes,
-        "block_size": disk.block_size, "queues": disk.queues,
-    })
+fn exported(disk: &DiskStatus) -> Exported {
+    Exported {
+        device: disk.path.clone(),
+        id: disk.path.strip_prefix("/dev/ublkb").and_then(|id| id.parse().ok()),
+        name: None,
+        disk: disk.disk.clone(),
+        bytes: disk.bytes,
+        block_size: disk.block_size,
+        queues: disk.queues.into(),
+    }
 }
 
 /// The figures: those of a run in one process, as far as the holder knows them, and what has become
@@ -466,7 +479,7 @@ fn disk_object(disk: &DiskStatus) -> Value {
 fn report(status: Option<&DeviceStatus>) -> Value {
     let Some(status) = status else { return json!({}) };
     let export = |disk: &DiskStatus| {
-        let mut object = disk_object(disk);
+        let mut object = json!(exported(disk));
         object["requests"] = (disk.reads + disk.writes).into();
         object["errors"] = disk.errors.into();
         object["bytes_moved"] = (disk.bytes_read + disk.bytes_written).into();
