@@ -12,10 +12,10 @@
 //! [`DriverCommand::Forget`] after; both are answered by [`DriverMessage::Heard`] if they have a
 //! number. [`DriverCommand::Share`] comes in place of both, and is answered by
 //! [`DriverMessage::Shared`] and [`DriverMessage::Serving`]; with [`Prepare::beside`] it comes
-//! before [`DriverCommand::Serve`], and is answered by [`DriverMessage::Shared`] alone. [`DriverMessage::Adoptable`] follows
-//! the last disk, if it was wanted. [`DriverCommand::Leave`], [`DriverCommand::Stop`] and
-//! [`DriverCommand::Rest`] end it. [`DriverMessage::Failed`] may come at any time and is the last
-//! word.
+//! before [`DriverCommand::Serve`], and is answered by [`DriverMessage::Shared`] alone.
+//! [`DriverMessage::Adoptable`] follows the last disk, if it was wanted. [`DriverCommand::Leave`],
+//! [`DriverCommand::Stop`] and [`DriverCommand::Rest`] end it. [`DriverMessage::Failed`] may come
+//! at any time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
