@@ -822,7 +822,8 @@ fn through_vfio() -> &'static Outcome {
             ("killed", KILLED),
             ("followed", "DEVICE=vfio:$DISK OPTIONS='--namespace 1'; killed_and_followed"),
             ("wanted back", WANTED_BACK),
-            ("read while unbound", READ_WHILE_UNBOUND),
+            ("read while unbound", &read_while_unbound("")),
+            ("read in one process while unbound", &read_while_unbound("--in-process")),
             (
                 "second claim",
                 "serve nvme --device vfio:$DISK --namespace 1 && \
@@ -900,12 +901,15 @@ serve nvme --device vfio:$DISK --namespace 1 || exit
 echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind && echo 'given back'; ended; ls /dev/ublkb0 2>&1
 echo $DISK >/sys/bus/pci/drivers_probe";
 
-const READ_WHILE_UNBOUND: &str = "
-unbind() {
-    echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind
-    echo $DISK >/sys/bus/pci/drivers_probe
+fn read_while_unbound(options: &str) -> String {
+    format!(
+        "unbind() {{
+            echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind
+            echo $DISK >/sys/bus/pci/drivers_probe
+        }}
+        read_during unbind \"nvme --device vfio:$DISK --namespace 1 {options}\" 512"
+    )
 }
-read_during unbind \"nvme --device vfio:$DISK --in-process --namespace 1\" 512";
 
 /// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
 const KILLED: &str = "
@@ -1037,12 +1041,14 @@ fn a_device_that_the_system_wants_back_is_given_back_and_its_disk_taken_away() {
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_that_is_unbound_gets_an_error_and_never_the_end_of_the_disk() {
-    let text = through_vfio().said("read while unbound").unwrap();
-    assert_eq!(
-        (text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()),
-        (10, 10),
-        "{text}"
-    );
+    for step in ["read while unbound", "read in one process while unbound"] {
+        let text = through_vfio().said(step).unwrap();
+        assert_eq!(
+            (text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()),
+            (10, 10),
+            "{text}"
+        );
+    }
 }
 
 #[test]
