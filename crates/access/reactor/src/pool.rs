@@ -21,6 +21,7 @@ use crate::reactor::EXTRA;
 const ENABLE_RINGS: u8 = 12;
 const REGISTER_RING_FDS: u8 = 20;
 const UNREGISTER_RING_FDS: u8 = 21;
+const REGISTER_PBUF_RING: u8 = 22;
 
 /// Rings for reactors. As long as nobody has [filled](Self::filled) it, a reactor makes a ring of
 /// its own.
@@ -31,9 +32,16 @@ impl Pool {
     /// `count` rings with room for `commands` of the user in one turn, which take what a reactor
     /// needs and the user's `operations`. Reactors of this pool have these and no others.
     pub fn filled(count: u16, commands: u32, operations: &[u8]) -> io::Result<Self> {
-        let rings = (0..count)
-            .map(|_| restricted(commands + EXTRA, operations))
-            .collect::<Result<_, _>>()?;
+        Self::of(count, || restricted(commands + EXTRA, operations, false))
+    }
+
+    /// The same, and each can [provide](Reactor::provide) buffers.
+    pub fn providing(count: u16, commands: u32, operations: &[u8]) -> io::Result<Self> {
+        Self::of(count, || restricted(commands + EXTRA, operations, true))
+    }
+
+    fn of(count: u16, ring: impl Fn() -> io::Result<IoUring>) -> io::Result<Self> {
+        let rings = (0..count).map(|_| ring()).collect::<Result<_, _>>()?;
         Ok(Self(Some(Arc::new(Mutex::new(rings)))))
     }
 
@@ -76,8 +84,8 @@ fn none() -> io::Error {
     )
 }
 
-/// A ring that waits to be enabled, by the thread that will use it.
-fn restricted(entries: u32, operations: &[u8]) -> io::Result<IoUring> {
+/// A ring that waits to be enabled, by the thread that will use it. Whether it `provides` buffers.
+fn restricted(entries: u32, operations: &[u8], provides: bool) -> io::Result<IoUring> {
     let ring = IoUring::builder()
         .setup_r_disabled()
         .setup_single_issuer()
@@ -98,11 +106,13 @@ fn restricted(entries: u32, operations: &[u8]) -> io::Result<IoUring> {
         opcode::Timeout::CODE,
         opcode::TimeoutRemove::CODE,
     ];
+    let registers = [ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].into_iter();
     let registers =
-        [ENABLE_RINGS, REGISTER_RING_FDS, UNREGISTER_RING_FDS].map(Restriction::register_op);
+        registers.chain(provides.then_some(REGISTER_PBUF_RING)).map(Restriction::register_op);
     let operations = own.iter().chain(operations).map(|&operation| Restriction::sqe_op(operation));
-    let flags = Restriction::sqe_flags_allowed(Flags::SKIP_SUCCESS.bits());
-    let mut all: Vec<_> = registers.into_iter().chain(operations).chain([flags]).collect();
+    let buffers = if provides { Flags::BUFFER_SELECT } else { Flags::empty() };
+    let flags = Restriction::sqe_flags_allowed((Flags::SKIP_SUCCESS | buffers).bits());
+    let mut all: Vec<_> = registers.chain(operations).chain([flags]).collect();
     ring.submitter().register_restrictions(&mut all)?;
     Ok(ring)
 }

@@ -11,10 +11,11 @@
 //! [`DriverCommand::Region`] comes before a disk is served, and after, and
 //! [`DriverCommand::Forget`] after; both are answered by [`DriverMessage::Heard`] if they have a
 //! number. [`DriverCommand::Share`] comes in place of both, and is answered by
-//! [`DriverMessage::Shared`] and [`DriverMessage::Serving`]. [`DriverMessage::Adoptable`] follows
-//! the last disk, if it was wanted. [`DriverCommand::Leave`], [`DriverCommand::Stop`] and
-//! [`DriverCommand::Rest`] end it. [`DriverMessage::Failed`] may come at any time and is the last
-//! word.
+//! [`DriverMessage::Shared`] and [`DriverMessage::Serving`]; with [`Prepare::beside`] it comes
+//! before [`DriverCommand::Serve`], and is answered by [`DriverMessage::Shared`] alone.
+//! [`DriverMessage::Adoptable`] follows the last disk, if it was wanted. [`DriverCommand::Leave`],
+//! [`DriverCommand::Stop`] and [`DriverCommand::Rest`] end it. [`DriverMessage::Failed`] may come
+//! at any time and is the last word.
 
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,12 @@ pub struct Prepare {
     /// it.
     #[serde(default)]
     pub shared: bool,
+    /// The one disk is shared with clients beside the kernel's device.
+    #[serde(default)]
+    pub beside: bool,
+    /// Commands are for many requests at once, where the kernel's device has them.
+    #[serde(default)]
+    pub batch: bool,
     /// Requests to its disks may lie in clients' memory ([`DriverCommand::Region`]).
     #[serde(default)]
     pub lent: bool,
@@ -134,6 +141,9 @@ pub struct Serve {
     pub cpus: Vec<Vec<usize>>,
     /// How commands are numbered: see the export.
     pub encoded: bool,
+    /// Commands are for many requests at once.
+    #[serde(default)]
+    pub batches: bool,
 }
 
 /// A client's memory.

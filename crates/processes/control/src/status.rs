@@ -85,6 +85,15 @@ pub struct DiskStatus {
     pub link: Option<String>,
     /// Bytes.
     pub bytes: u64,
+    /// What its driver calls it: device and namespace.
+    #[serde(default)]
+    pub disk: String,
+    /// Bytes of a block.
+    #[serde(default)]
+    pub block_size: u32,
+    /// Queues.
+    #[serde(default)]
+    pub queues: u16,
     /// Requests that have ended, read and written, as the kernel counts them.
     pub reads: u64,
     /// The same.

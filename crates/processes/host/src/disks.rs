@@ -41,9 +41,6 @@ impl DiskExportKind {
     }
 }
 
-/// Hears of each disk that can share clients' memory, before it is there.
-pub type Before<'a> = dyn FnMut(ublk::Sharing) -> Result<(), ublk::Error> + 'a;
-
 /// An export of either way.
 pub enum DiskExport {
     /// By ublk.
@@ -67,11 +64,10 @@ impl DiskExport {
         disk: &dyn Disk,
         (way, place): (&DiskExportKind, usize),
         options: &ublk::Options,
-        before: &mut Before<'_>,
     ) -> Result<Self, ublk::Error> {
         match way {
             DiskExportKind::Ublk => {
-                ublk::UblkExport::start_with(disk, options, before).map(Box::new).map(Self::Ublk)
+                ublk::UblkExport::start(disk, options).map(Box::new).map(Self::Ublk)
             }
             DiskExportKind::Vduse(_) => {
                 vduse::VduseExport::start(disk, way.name(place).as_deref(), options)
@@ -148,7 +144,6 @@ impl Disks {
     pub fn export(
         disks: Vec<Arc<dyn Disk>>,
         (way, options): (&DiskExportKind, &ublk::Options),
-        before: &mut Before<'_>,
         since: Instant,
     ) -> Result<Self, Error> {
         let mut served = Self { served: Vec::new(), failed: None };
@@ -158,7 +153,7 @@ impl Disks {
             let began = since.elapsed();
             let queues = options.queues.min(disk.max_queues() / count).max(1);
             let options = ublk::Options { id, queues, ..*options };
-            let export = DiskExport::start(&*disk, (way, place), &options, before)?;
+            let export = DiskExport::start(&*disk, (way, place), &options)?;
             let exported = Exported::new(&export, &*disk);
             served.served.push(ExportedDisk { export, exported, began, _disk: disk });
         }

@@ -14,14 +14,6 @@ pub enum Error {
     /// The export.
     #[error(transparent)]
     Export(#[from] ring3_export::ublk::Error),
-    /// The sharing of clients' memory.
-    #[error("--share {path}: {source}")]
-    Share {
-        /// The socket.
-        path: String,
-        /// Why not, and what to do.
-        source: ring3_device::Error,
-    },
     /// The export of a network card.
     #[error(transparent)]
     Interface(#[from] ring3_export::tap::Error),
@@ -44,6 +36,15 @@ pub enum Error {
         device: String,
         /// How many it has.
         count: usize,
+    },
+    /// The one queue of the disk is its block device's.
+    #[error(
+        "{device}: --socket needs a queue beside that of the block device, and the disk has one: \
+        ring3 serve disk has no block device"
+    )]
+    NoSpareQueue {
+        /// As the user named it.
+        device: String,
     },
     /// The device has nothing to export.
     #[error(

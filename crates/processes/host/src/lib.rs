@@ -5,8 +5,8 @@
 //! makes room for their export. [`run`] exports them, says so, and serves until it is told to stop.
 //! The process is prepared before by [`ring3_process`]: a driver under a file system must not wait
 //! for that file system. [`net::run`] does the same for a network card, whose users wait for
-//! nothing, and [`serve::run`] for a disk that several processes share by sockets. [`share`] is
-//! memory of clients in which requests of an exported disk need no copy.
+//! nothing, and [`serve::run`] for a disk that several processes share by sockets. [`drive`] is the
+//! process of a device that another one holds.
 //!
 //! # Errors
 //! Every way out gives the device back: disks stop before their driver does, and the driver before
@@ -25,13 +25,12 @@ mod ready;
 mod report;
 mod run;
 pub mod serve;
-pub mod share;
 
 pub use disks::DiskExportKind;
 pub use error::Error;
 pub use ready::Ready;
-pub use report::Report;
-pub use run::{ExitReason, Options, run};
+pub use report::{Exported, Report};
+pub use run::{ANNOUNCE, ExitReason, Options, check_report, run, say};
 
 /// The sketches of the decision record.
 #[cfg(doctest)]

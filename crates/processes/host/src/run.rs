@@ -19,7 +19,6 @@ use crate::open::{Attached, OpenedDevice};
 use crate::ready::write_within;
 use crate::report::{Exported, Report, StartupTimes};
 use crate::serve::{AccessPaths, BoundServer, ServedInfo, Serving};
-use crate::share::{RegistrationThread, Share, ShareSetup};
 use crate::{Error, Ready};
 
 /// How often a stop that was refused, because the disk was in use, is tried again.
@@ -33,7 +32,7 @@ pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
 /// How long it may take to say that the disks are there, on standard output and to who waits for
 /// it.
-pub(crate) const ANNOUNCE: Duration = Duration::from_secs(10);
+pub const ANNOUNCE: Duration = Duration::from_secs(10);
 
 /// How to run a driver.
 #[derive(Debug)]
@@ -42,8 +41,6 @@ pub struct Options {
     pub way: DiskExportKind,
     /// How they are exported.
     pub ublk: ublk::Options,
-    /// Where clients may offer memory in which their requests need no copy.
-    pub share: Option<Share>,
     /// Where the disk is served to other programs, beside its block device.
     pub sockets: Vec<Access>,
     /// Say what is exported as JSON, one line for each disk.
@@ -96,28 +93,15 @@ pub fn run(source: &Source, options: Options) -> Result<ExitReason, Error> {
     // What cannot go well is found before anything is changed.
     options.way.check()?;
     options.stats.as_deref().map_or(Ok(()), check_report)?;
-    if options.share.is_some() && !ublk::Control::open()?.features().shared_memory {
-        return Err(ublk::Error::NoSharedMemory.into());
-    }
     if options.ublk.batches && !ublk::Control::open()?.features().batches {
         return Err(ublk::Error::NoBatches.into());
     }
-    let sockets = options
-        .sockets
-        .iter()
-        .map(|access| &access.path)
-        .chain(options.share.iter().map(|share| &share.path));
+    let sockets = options.sockets.iter().map(|access| &access.path);
     let keep: Vec<_> = options.stats.iter().chain(sockets).map(PathBuf::as_path).collect();
     let doubts = ring3_process::prepare(&keep)?;
     let since = Instant::now();
-    let exports = ublk::Options {
-        queues: options.ublk.queues.min(processors()),
-        shared_memory: options.share.is_some(),
-        ..options.ublk
-    };
-    let mut exports = exports.recovering()?;
-    let mut opening =
-        options.share.as_ref().map(|share| ShareSetup::new(share, source, &exports)).transpose()?;
+    let mut exports =
+        ublk::Options { queues: options.ublk.queues.min(processors()), ..options.ublk };
     let served = !options.sockets.is_empty();
     let Attached { disks, driven, .. } =
         attach(source, &exports, if served { SHARED_ARENA } else { 0 })?;
@@ -128,9 +112,7 @@ pub fn run(source: &Source, options: Options) -> Result<ExitReason, Error> {
         exports.queues = exports.queues.min(most - 1);
     }
     let attached = since.elapsed();
-    let mut add = |disk| opening.as_mut().map_or(Ok(()), |opening| opening.add(disk));
-    let disks = Disks::export(disks, (&options.way, &exports), &mut add, since)?;
-    let sharing = opening.map(ShareSetup::serve).transpose()?;
+    let disks = Disks::export(disks, (&options.way, &exports), since)?;
     let shared = bound.as_ref().map(|bound| bound.shared.clone());
     let serving = bound.map(BoundServer::serve).transpose()?;
     let times = StartupTimes { attached, ready: Some(since.elapsed()) };
@@ -138,7 +120,6 @@ pub fn run(source: &Source, options: Options) -> Result<ExitReason, Error> {
     let mut host = Host {
         name: source.name(),
         disks,
-        sharing,
         serving,
         driven,
         times,
@@ -151,7 +132,7 @@ pub fn run(source: &Source, options: Options) -> Result<ExitReason, Error> {
     doubts.iter().for_each(|doubt| tracing::warn!("{doubt}"));
     let ending = host.serve();
     let reported = host.report();
-    host.part(ending.is_ok());
+    host.part();
     ending.and_then(|ending| reported.map(|()| ending))
 }
 
@@ -161,14 +142,14 @@ fn processors() -> u16 {
 }
 
 /// Fails if no report can be written to `path`; what it holds is left as it is.
-pub(crate) fn check_report(path: &Path) -> Result<(), Error> {
+pub fn check_report(path: &Path) -> Result<(), Error> {
     let file = fs::File::options().create(true).truncate(false).write(true).open(path);
     file.map(drop).map_err(|source| Error::os(format!("--stats {}", path.display()), source))
 }
 
 /// Writes `text` to standard output. Who closed the pipe does not want to know, and the disks are
 /// there all the same.
-pub(crate) fn say(text: String) -> Result<(), Error> {
+pub fn say(text: String) -> Result<(), Error> {
     let refused = |source| Error::os("saying on standard output what is there", source);
     // Without the standard library's lock, which the end of the process would wait for.
     match write_within(io::stdout(), text, ANNOUNCE) {
@@ -196,7 +177,6 @@ struct Line<'a> {
 struct Host {
     name: String,
     disks: Disks,
-    sharing: Option<RegistrationThread>,
     serving: Option<Serving>,
     driven: Option<OpenedDevice>,
     times: StartupTimes,
@@ -368,15 +348,11 @@ impl Host {
         ));
     }
 
-    /// Parts with those who share memory, and with the disks before. What did not end well may have
-    /// left requests in flight: then the guard waits for the end of this process.
-    fn part(self, well: bool) {
-        let Self { disks, sharing, serving, driven, .. } = self;
+    /// Parts with the disks, then with who shares one, then with the device.
+    fn part(self) {
+        let Self { disks, serving, driven, .. } = self;
         drop(disks);
         drop(serving);
-        if let Some(sharing) = sharing.filter(|_| well) {
-            sharing.end();
-        }
         drop(driven);
     }
 

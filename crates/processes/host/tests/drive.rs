@@ -124,6 +124,8 @@ fn prepare() -> Prepare {
         adoptable: false,
         unconfined: true,
         shared: false,
+        beside: false,
+        batch: false,
         lent: false,
         engine: None,
         version: VERSION,
@@ -148,6 +150,7 @@ fn serve(disk: u16) -> Serve {
         buffer: 1 << 16,
         cpus: vec![vec![0], vec![0]],
         encoded: true,
+        batches: false,
     }
 }
 

@@ -51,10 +51,12 @@ const ELSEWHERE: u64 = (libc::CLONE_NEWNS
 /// [asm-generic/socket.h]
 const SOCKET: u64 = libc::SOL_SOCKET as u64;
 
-/// Operations of io_uring_register. [io_uring_register(2)]
+/// What registers something with a ring, and its operations. [io_uring_register(2)]
+const REGISTER: &str = "io_uring_register";
 const ENABLE_RINGS: u64 = 12;
 const REGISTER_RING_FDS: u64 = 20;
 const UNREGISTER_RING_FDS: u64 = 21;
+const REGISTER_PBUF_RING: u64 = 22;
 /// Beside the operation is a bit that says that the ring is named by its registered number.
 /// [io_uring_register(2), IORING_REGISTER_USE_REGISTERED_RING]
 const OPERATION: u64 = ALL & !(1 << 31);
@@ -132,7 +134,7 @@ pub(crate) const NARROWED: &[RestrictedCall] = &[
         ],
     },
     RestrictedCall {
-        name: "io_uring_register",
+        name: REGISTER,
         only: "rings that were made and restricted before",
         forms: &[
             &[rule(1, OPERATION, ENABLE_RINGS)],
@@ -178,7 +180,9 @@ pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
         })
     });
     let names = sandbox.calls().chain(ANSWERED.iter().map(|(name, _)| *name));
-    let allowed: Vec<Value> = names.flat_map(entries).collect();
+    let buffers =
+        sandbox.batches.then(|| form(REGISTER, &[rule(1, OPERATION, REGISTER_PBUF_RING)]));
+    let allowed: Vec<Value> = names.flat_map(entries).chain(buffers).collect();
     let allowed =
         json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed });
     answers.chain([allowed]).map(|filter| one(&filter)).collect()
@@ -198,17 +202,19 @@ fn entries(name: &str) -> Vec<Value> {
     let Some(narrowed) = NARROWED.iter().find(|narrowed| narrowed.name == name) else {
         return vec![json!({ "syscall": name })];
     };
+    narrowed.forms.iter().map(|rules| form(name, rules)).collect()
+}
+
+/// The rule of one form.
+fn form(name: &str, rules: &[Rule]) -> Value {
     let condition = |rule: &Rule| {
         json!({
             "index": rule.argument, "type": "dword", "op": { "masked_eq": rule.mask },
             "val": rule.value,
         })
     };
-    let entry = |form: &&[Rule]| {
-        let args: Vec<_> = form.iter().map(condition).collect();
-        json!({ "syscall": name, "args": args })
-    };
-    narrowed.forms.iter().map(entry).collect()
+    let args: Vec<_> = rules.iter().map(condition).collect();
+    json!({ "syscall": name, "args": args })
 }
 
 /// Sets them. From here on the process ends at any other call.
@@ -229,7 +235,7 @@ mod tests {
 
     fn sandbox(calls: &[&str]) -> Sandbox {
         let calls: BTreeSet<String> = calls.iter().map(|call| (*call).to_owned()).collect();
-        Sandbox { user: 1, group: 1, keep: Vec::new(), vhost: false, calls }
+        Sandbox { user: 1, group: 1, keep: Vec::new(), vhost: false, batches: false, calls }
     }
 
     #[test]
@@ -238,6 +244,7 @@ mod tests {
             for backend in ["lease", "vfio-user"] {
                 let sandbox = Sandbox::new(ring3_manifest::drivers(Some(family)), backend).unwrap();
                 compile(&sandbox).unwrap();
+                compile(&Sandbox { batches: true, ..sandbox }).unwrap();
             }
         }
     }

@@ -72,6 +72,8 @@ pub struct Sandbox {
     pub keep: Vec<RawFd>,
     /// Whether it sets up vhost-net, of which descriptors are among those that stay open.
     pub vhost: bool,
+    /// Whether its rings, which were made for that, take requests by commands for many.
+    pub batches: bool,
     /// The system calls that it makes, by name.
     calls: BTreeSet<String>,
 }
@@ -106,6 +108,7 @@ impl Sandbox {
             group: NOBODY,
             keep: vec![0, 1, 2],
             vhost: false,
+            batches: false,
             calls: calls.into_iter().map(str::to_owned).collect(),
         }
     }

@@ -44,7 +44,7 @@ const RULES: [&str; 8] = [
     it, the kernel's files of its disks, and the queues of its interface; none of them is the \
     device's",
     "no io_uring of its own making: its rings were made before and take the operations of a ublk \
-    queue and no other",
+    queue and no other; with export.batch = true they register buffers, too",
     "no code but its program: nothing can be mapped to be executed",
     "of a network card, unless engine = \"tap\": ioctl by nine of vhost-net's numbers and no \
     other, and a descriptor of /dev/vhost-net for each queue",

@@ -227,6 +227,11 @@ impl Supervisor {
         self.seen.devices()
     }
 
+    /// What is known of the one device that this was [started for](Self::of).
+    pub fn published(&self) -> Option<Arc<PublishedState>> {
+        self.keepers.first().map(|(keeper, _)| keeper.shared.clone())
+    }
+
     /// The same for other threads.
     pub fn seen(&self) -> DeviceOverview {
         self.seen.clone()

@@ -219,6 +219,7 @@ impl Export for Notes {
             buffer: 4096,
             cpus: vec![vec![0]],
             encoded: true,
+            batches: false,
         };
         let file = || rustix::fs::memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
         let given = |place| ServeRequest {

@@ -160,12 +160,15 @@ fn run_scenario(scenario: &Scenario, quiet: bool) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The guest of `scenario`, with this program and the drivers of Linux that it names.
+/// The guest of `scenario`, with this program, that of its drivers, and the drivers of Linux that
+/// the scenario names.
 fn guest(scenario: &Scenario) -> Result<Guest> {
     let mut guest = dde::enter(scenario.guest(), &scenario.hosted)?;
-    guest
-        .programs
-        .push(std::env::current_exe().context("finding this program, which goes into the guest")?);
+    let program =
+        std::env::current_exe().context("finding this program, which goes into the guest")?;
+    let drivers = program.with_file_name("ring3-driver");
+    guest.programs.extend(drivers.exists().then_some(drivers));
+    guest.programs.push(program);
     Ok(guest)
 }
 

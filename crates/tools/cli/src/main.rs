@@ -129,15 +129,12 @@ enum Command {
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
-    /// What `ring3 run --share` starts beside itself.
-    #[command(name = ring3_host::share::guard::COMMAND, hide = true)]
-    ShareGuard,
 }
 
 impl Command {
     /// Whether file systems may stand on this process.
     fn serves_storage(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Serve(_) | Self::ShareGuard)
+        matches!(self, Self::Run(_) | Self::Serve(_))
     }
 }
 
@@ -216,7 +213,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Wake(args) => sleep::wake(&args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
-        Command::ShareGuard => Ok(ring3_host::share::guard::run()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `ring3 run DRIVER --device URI`: one driver, in this process.
 
-pub mod confined;
 mod disk;
+pub mod held;
 pub mod net;
 
 use std::ffi::OsString;

@@ -20,7 +20,7 @@ use share::Share;
 
 use crate::dde::Choice;
 use crate::driving::{Interrupt, Protection, Signals, Transfer};
-use crate::run::confined;
+use crate::run::held;
 
 /// Exit code of a server whose device was taken away.
 const FORCED: u8 = 3;
@@ -53,9 +53,10 @@ struct Common {
     /// Copy clients' bytes, also where the device could reach their memory.
     #[arg(long)]
     copy: bool,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this
-    /// one: `ring3 sandbox show DRIVER`. It serves the clients.
-    #[arg(long, value_name = "NAME", conflicts_with = "ready_fd")]
+    /// Hold the device here, as ring3d does, and start its driver in a process of this user's, in a
+    /// sandbox (`ring3 sandbox show DRIVER`), again when it dies. That serves the clients, who
+    /// connect again then.
+    #[arg(long, value_name = "NAME")]
     user: Option<User>,
     /// Say what is served as a JSON object.
     #[arg(long)]
@@ -185,17 +186,18 @@ fn serve(
     common: &Common,
 ) -> Result<ExitCode> {
     let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(device) };
+    // SAFETY: a number of the command line, taken once, and before anything of this process is
+    // opened that is kept.
+    let ready = common.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     if let Some(user) = common.user {
         ensure!(
             claim.device.scheme != "remote",
             "--user: the driver is a process already, which serves it: leave --user out"
         );
         let share = Share::bind(&shares, &common.sockets, (common.poll, common.copy))?;
-        return confined::share(&claim, user, share, common.json);
+        let wishes = held::Wishes { user: Some(user), json: common.json, ready, stats: None };
+        return held::share(&claim, share, wishes);
     }
-    // SAFETY: a number of the command line, taken once, and before anything of this process is
-    // opened that is kept.
-    let ready = common.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
     let poll = Duration::from_micros(common.poll);
     let options = Options { shares, poll, copy: common.copy, json: common.json, ready };
     Ok(match serve::run(&claim, options)? {

@@ -2,6 +2,8 @@
 //!
 //! `cargo test -p ring3-cli --test export -- --ignored`, or `make test`.
 
+mod supervised;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,6 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, Size};
+use supervised::with_programs;
 
 /// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks
 /// are there; `ended` waits for its end and prints its exit code.
@@ -55,21 +58,30 @@ read_during() {
     done
 }
 limit() { cat /sys/block/ublkb0/queue/$1; }
-# Kills the process that serves DEVICE as /dev/ublkb3 under a load that checks itself, and goes on
-# with another one, again and again.
-killed_and_recovered() {
-    serve nvme --device $DEVICE $OPTIONS --id 3 --recoverable || exit
+# A figure of `--stats` of a device that is held.
+figure() {
+    rm -f /tmp/stats; kill -USR1 $PID
+    for try in $(seq 100); do grep -q shared_hits /tmp/stats 2>/dev/null && break; sleep 0.05; done
+    sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" /tmp/stats
+}
+# Kills the driver of a device that is held, and waits until the next one serves.
+next() {
+    figure pid >/tmp/pid; kill -9 $(cat /tmp/pid)
+    for try in $(seq 600); do
+        now=$(figure pid)
+        [ "${now:-0}" != 0 ] && [ "$now" != "$(cat /tmp/pid)" ] && return
+        sleep 0.05
+    done
+    return 1
+}
+# Kills the driver of DEVICE, which is /dev/ublkb3, under a load that checks itself, again and
+# again.
+killed_and_followed() {
+    serve nvme --device $DEVICE $OPTIONS --id 3 || exit
     verify --filename=/dev/ublkb3 --size=16M --rw=randwrite --bsrange=4k-64k --iodepth=16 \
         --verify_backlog=64 --time_based --runtime=${1:-15} &
     FIO=$!
-    for kill in 1 2 3 4; do
-        sleep 2; kill -9 $PID; wait $PID 2>/dev/null
-        for try in 1 2 3 4 5 6; do
-            serve nvme --device $DEVICE $OPTIONS --recover 3 >/tmp/refused && break
-            sleep 0.3
-        done
-        [ -d /proc/$PID ] && echo "recovered $kill" || cat /tmp/refused
-    done
+    for kill in 1 2 3 4; do sleep 2; next && echo "followed $kill" || cat /tmp/log; done
     wait $FIO && echo 'verified'
     dd if=/dev/ublkb3 of=/dev/null bs=64k iflag=direct 2>/dev/null && echo 'read all'
     stop; ls /dev/ublkb3 2>&1
@@ -91,7 +103,7 @@ fn guest(name: &str) -> Guest {
     // On an idle host these take a minute; some of what they wait for is time, and a busy host has
     // many times less of it.
     let guest = Guest { time_limit: Duration::from_secs(900), ..Guest::new(name) };
-    guest.program(Path::new(env!("CARGO_BIN_EXE_ring3"))).module("ublk_drv").module("ext4")
+    with_programs(guest).module("ublk_drv").module("ext4")
 }
 
 fn run(guest: Guest) -> Outcome {
@@ -178,11 +190,10 @@ fn without_devices() -> &'static Outcome {
             ),
             ("no report", NO_REPORT),
             ("memory", MEMORY),
-            ("recovered", RECOVERED),
-            ("not recovered", NOT_RECOVERED),
+            ("followed", FOLLOWED),
             (
                 "no shared memory",
-                "ring3 run null --share /tmp/share; echo exit code $?; \
+                "ring3 run nvme --device sim:nvme --share /tmp/share; echo exit code $?; \
                  ls /tmp/share /dev/ublkc* 2>&1; serve null && stop",
             ),
             (
@@ -284,28 +295,10 @@ stop
 ring3 run null --queues 4 --depth 4096 --max-io 32768; echo refused $?";
 
 /// The model is the disk: it outlives the drivers, as a device does.
-const RECOVERED: &str = "
+const FOLLOWED: &str = r#"
 ring3 model nvme,size=64M --socket /tmp/model >/tmp/served 2>&1 & MODEL=$!
 for try in $(seq 100); do [ -S /tmp/model ] && break; sleep 0.05; done
-DEVICE=vfio-user:/tmp/model; killed_and_recovered; kill $MODEL; wait $MODEL 2>/dev/null; true";
-
-/// What waits is seen by all commands, and only the same disk goes on with it.
-const NOT_RECOVERED: &str = "
-serve null --size 64 --id 6 && ring3 run null --recover 6; stop
-ring3 run null --recover 7; ring3 run null --recover 6 --id 6; echo \"wrong $?\"
-serve null --size 64 --id 6 --recoverable && ring3 run null --size 64 --recover 6
-kill -9 $PID
-wait $PID
-sleep 1
-ring3 ublk list; ring3 run null --size 32 --recover 6; ring3 run null --size 64 --id 6
-serve null --size 128 --recover 6 && cat /tmp/ready &&
-    echo \"bytes $(blockdev --getsize64 /dev/ublkb6)\"
-stop
-serve null --id 6 --recoverable=wait && kill -9 $PID
-wait $PID
-sleep 1
-ring3 ublk delete 6
-ls /dev/ublk*";
+DEVICE=vfio-user:/tmp/model; killed_and_followed; kill $MODEL; wait $MODEL 2>/dev/null; true"#;
 
 const UNDER_A_LOOP_DEVICE: &str = "
 serve nvme --device sim:nvme,size=64M && losetup /dev/loop0 /dev/ublkb0 || exit
@@ -672,12 +665,12 @@ fn memory_is_for_the_queues_that_there_will_be_and_no_more_than_there_is() {
 }
 
 #[track_caller]
-fn assert_recovered(text: &str) {
+fn assert_followed(text: &str) {
     assert_says(
         text,
         &[
-            "recovered 1\n",
-            "recovered 4\n",
+            "followed 1\n",
+            "followed 4\n",
             "verified\n",
             "read all\n",
             "exit code 0\n",
@@ -688,51 +681,38 @@ fn assert_recovered(text: &str) {
 
 #[test]
 #[ignore = "boots a guest"]
-fn a_server_that_is_killed_under_load_is_recovered_by_the_next_and_nobody_sees_an_error() {
-    assert_recovered(without_devices().said("recovered").unwrap());
+fn a_driver_that_is_killed_under_load_is_followed_by_the_next_and_nobody_sees_an_error() {
+    assert_followed(without_devices().said("followed").unwrap());
 }
 
 /// The kernel compares the number of the server since 6.18.
 #[test]
 #[ignore = "boots a guest"]
 fn the_same_on_the_newest_kernel() {
-    let guest = Guest { kernel: "7.2".into(), ..guest("recovered-7.2") };
-    let outcome = run(step(step(guest, "recovered", RECOVERED), "not recovered", NOT_RECOVERED));
-    assert_recovered(outcome.said("recovered").unwrap());
-    assert_not_recovered(outcome.said("not recovered").unwrap(), 128 << 20);
+    let guest = Guest { kernel: "7.2".into(), ..guest("followed-7.2") };
+    assert_followed(run(step(guest, "followed", FOLLOWED)).said("followed").unwrap());
 }
 
-#[track_caller]
-fn assert_not_recovered(text: &str, grown: u64) {
-    assert_says(
-        text,
-        &[
-            "/dev/ublkb6 cannot be recovered: it was not started with --recoverable",
-            "/dev/ublkb7 cannot be recovered: there is no such device",
-            "wrong 2\n",
-            "/dev/ublkb6 exists and is served by process",
-            "recovering",
-            "/dev/ublkb6 was started with a larger disk",
-            "/dev/ublkb6 waits for a process that recovers it",
-            "\"device\":\"/dev/ublkb6\"",
-            &format!("bytes {grown}\n"),
-            "deleted /dev/ublkc6\n/dev/ublk-control\n",
-        ],
-    );
+/// What users of earlier releases have in their scripts.
+#[test]
+fn options_that_are_no_more_name_what_is_in_their_place() {
+    for option in ["--recoverable", "--recoverable=wait", "--recover=3"] {
+        let done = Command::new(env!("CARGO_BIN_EXE_ring3"))
+            .args(["run", "null", option])
+            .output()
+            .unwrap();
+        assert_eq!(done.status.code(), Some(1), "{option}");
+        assert_says(
+            &String::from_utf8(done.stderr).unwrap(),
+            &["are no more", "starts its driver again", "docs/supervisor.md"],
+        );
+    }
 }
 
 #[test]
 #[ignore = "boots a guest"]
-fn only_the_same_disk_or_a_grown_one_goes_on_with_what_waits_and_all_others_say_why_not() {
-    // Whose ublk cannot change a size.
-    assert_not_recovered(without_devices().said("not recovered").unwrap(), 64 << 20);
-}
-
-#[test]
-#[ignore = "boots a guest"]
-fn a_driver_of_hardware_that_is_killed_under_load_is_recovered_on_a_device_that_the_kernel_has_reset()
- {
-    assert_recovered(through_vfio().said("recovered").unwrap());
+fn a_driver_of_hardware_that_is_killed_under_load_is_followed_on_a_device_that_was_fenced() {
+    assert_followed(through_vfio().said("followed").unwrap());
 }
 
 #[test]
@@ -840,9 +820,10 @@ fn through_vfio() -> &'static Outcome {
                  echo verified; stop",
             ),
             ("killed", KILLED),
-            ("recovered", "DEVICE=vfio:$DISK OPTIONS='--namespace 1'; killed_and_recovered"),
+            ("followed", "DEVICE=vfio:$DISK OPTIONS='--namespace 1'; killed_and_followed"),
             ("wanted back", WANTED_BACK),
-            ("read while unbound", READ_WHILE_UNBOUND),
+            ("read while unbound", &read_while_unbound("")),
+            ("read in one process while unbound", &read_while_unbound("--in-process")),
             (
                 "second claim",
                 "serve nvme --device vfio:$DISK --namespace 1 && \
@@ -901,10 +882,12 @@ for disk in ublkb0 ublkb1; do
 done
 stop; cat /tmp/stats; ls /dev/ublkb* 2>&1; true";
 
-/// The disk is QEMU's memory: it keeps what was written from one process to the next.
+/// The disk is QEMU's memory: it keeps what was written from one process to the next. The holder
+/// tells the kernel of partitions, as soon as who wrote the table has closed the disk.
 const PARTITIONS: &str = "
 serve nvme --device vfio:$DISK --namespace 1 || exit
-printf 'n\\np\\n1\\n\\n+20M\\nn\\np\\n2\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null
+printf 'n\\np\\n1\\n\\n+20M\\nn\\np\\n2\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null 2>&1
+for try in $(seq 100); do [ -b /dev/ublkb0p2 ] && break; sleep 0.1; done
 mkfs.ext4 -q /dev/ublkb0p2 && mount /dev/ublkb0p2 /mnt && cp /bin/busybox /mnt/ && umount /mnt; stop
 serve nvme --device vfio:$DISK --namespace 1 || exit
 ls /dev/ublkb0p1 /dev/ublkb0p2
@@ -918,24 +901,27 @@ serve nvme --device vfio:$DISK --namespace 1 || exit
 echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind && echo 'given back'; ended; ls /dev/ublkb0 2>&1
 echo $DISK >/sys/bus/pci/drivers_probe";
 
-const READ_WHILE_UNBOUND: &str = "
-unbind() {
-    echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind
-    echo $DISK >/sys/bus/pci/drivers_probe
+fn read_while_unbound(options: &str) -> String {
+    format!(
+        "unbind() {{
+            echo $DISK >/sys/bus/pci/drivers/vfio-pci/unbind
+            echo $DISK >/sys/bus/pci/drivers_probe
+        }}
+        read_during unbind \"nvme --device vfio:$DISK --namespace 1 {options}\" 512"
+    )
 }
-read_during unbind \"nvme --device vfio:$DISK --namespace 1\" 512";
 
 /// Byte 4 of configuration space is COMMAND; bit 2 lets the function start transfers.
 const KILLED: &str = "
 command() { od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$DISK/config; }
-serve nvme --device vfio:$DISK --namespace 1 --id 0 || exit
+serve nvme --device vfio:$DISK --in-process --namespace 1 --id 0 || exit
 fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=32 --rw=randwrite \\
     --bs=4k --time_based --runtime=20 >/tmp/fio 2>&1 &
 LOAD=$!
 sleep 1.5; echo \"before $(( $(command) & 4 ))\"; kill -9 $PID; wait $PID; wait $LOAD; \
     echo \"fio $?\"
 echo \"after $(( $(command) & 4 ))\"
-serve nvme --device vfio:$DISK --namespace 1 --id 0 &&
+serve nvme --device vfio:$DISK --in-process --namespace 1 --id 0 &&
     dd if=/dev/ublkb0 of=/dev/null bs=1M count=4 2>&1 && stop";
 
 /// Each function level reset takes 100 ms: one is part of opening a VFIO device, one of closing it.
@@ -948,7 +934,7 @@ echo nop >$trace/current_tracer";
 
 /// Whoever waits for a request to time out waits for more than 30 seconds.
 const RESET_BY_OTHERS: &str = "
-serve nvme --device vfio:$DISK --namespace 1 || exit
+serve nvme --device vfio:$DISK --in-process --namespace 1 || exit
 fio --name=load --filename=/dev/ublkb0 --direct=1 --ioengine=io_uring --iodepth=8 --rw=randread \\
     --bs=4k --time_based --runtime=10 --output=/tmp/fio &
 LOAD=$!
@@ -962,7 +948,7 @@ wait $LOAD; echo \"fio $?\"; stop; cat /tmp/stats";
 
 /// Last: what the port has been through since is nobody's business.
 const BUS_ERROR: &str = "
-serve nvme --device vfio:$DISK --namespace 1 || exit
+serve nvme --device vfio:$DISK --in-process --namespace 1 || exit
 echo 'inject now'
 for try in $(seq 600); do [ -d /proc/$PID ] || break; sleep 0.1; done; kill $PID 2>/dev/null
 ended; ls /dev/ublkb0 2>&1; dmesg | grep -i aer | tail -n 5";
@@ -1010,7 +996,7 @@ fn namespaces_of_different_formats_are_disks_of_their_own() {
             "exit code 0",
         ],
     );
-    assert_says(text, &["\"first_request_ms\"", "\"peak_memory_bytes\""]);
+    assert_says(text, &["\"outages\": []", "\"bytes_moved\""]);
 }
 
 #[test]
@@ -1055,12 +1041,14 @@ fn a_device_that_the_system_wants_back_is_given_back_and_its_disk_taken_away() {
 #[test]
 #[ignore = "boots a guest"]
 fn who_reads_a_disk_that_is_unbound_gets_an_error_and_never_the_end_of_the_disk() {
-    let text = through_vfio().said("read while unbound").unwrap();
-    assert_eq!(
-        (text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()),
-        (10, 10),
-        "{text}"
-    );
+    for step in ["read while unbound", "read in one process while unbound"] {
+        let text = through_vfio().said(step).unwrap();
+        assert_eq!(
+            (text.matches("dd 1 1\n").count(), text.matches("exit code 3\n").count()),
+            (10, 10),
+            "{text}"
+        );
+    }
 }
 
 #[test]

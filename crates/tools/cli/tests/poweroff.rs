@@ -74,9 +74,9 @@ fn format(cache: &Cache, image: &Path) {
 }
 
 /// The first process of the machine begins with an initial file system, from which the disk is
-/// served on.
+/// served on, by a driver in one process: its files are deleted.
 const ROOT: &str = r#"
-ring3 run nvme --device vfio:$DISK --id 0 >/tmp/ready 2>/tmp/log &
+ring3 run nvme --device vfio:$DISK --in-process --id 0 >/tmp/ready 2>/tmp/log &
 for try in $(seq 600); do [ -b /dev/ublkb0 ] && break; sleep 0.05; done
 root /dev/ublkb0 || { cat /tmp/ready /tmp/log; exit 1; }
 cat >>/new/busy <<'END'

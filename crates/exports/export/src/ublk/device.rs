@@ -93,10 +93,7 @@ impl Device {
             let opened = if kept {
                 open(info.dev_id)
             } else {
-                Err(refused(
-                    info.dev_id,
-                    "this kernel's ublk cannot do that: another --recoverable, or none",
-                ))
+                Err(refused(info.dev_id, "this kernel's ublk cannot do that"))
             };
             opened.map(|file| (info, file)).inspect_err(|_| drop(control.delete(info.dev_id, None)))
         })??;
@@ -116,7 +113,7 @@ impl Device {
             return Err(refused(id, "another program has created it: let that recover it"));
         }
         if !identities::is_recoverable(info) {
-            return Err(refused(id, "it was not started with --recoverable"));
+            return Err(refused(id, "its disk has ended with the process that served it"));
         }
         let mut device = Self::new(control, info, None, uapi::END_USER_RECOVERY);
         device.started = info.state != uapi::STATE_DEAD;
@@ -187,10 +184,6 @@ impl Device {
         self.owned = true;
     }
 
-    pub(super) fn is_owned(&self) -> bool {
-        self.owned
-    }
-
     /// The number in its names.
     pub fn id(&self) -> u32 {
         self.info.dev_id
@@ -222,16 +215,7 @@ impl Device {
 
     /// How it is served.
     pub fn commands(&self) -> Commands {
-        if self.shape().batches {
-            Commands::Batched
-        } else {
-            Commands::single(self.features().encoded)
-        }
-    }
-
-    /// Whether a process can be seen that has the number of the one that served it last.
-    pub(super) fn server_lives(&self) -> bool {
-        identities::lives(self.info)
+        Commands::of(self.shape().batches, self.features().encoded)
     }
 
     /// `/dev/ublkbN`.

@@ -30,14 +30,6 @@ pub enum Error {
         Linux 7.2; leave it out, and all else is as it was"
     )]
     NoBatches,
-    /// Who sees to it that clients' memory outlasts a dead server's requests does not.
-    #[error("{device}: {reason}")]
-    Guard {
-        /// `/dev/ublkbN`.
-        device: String,
-        /// Why not.
-        reason: String,
-    },
     /// The wanted identity is taken.
     #[error(
         "/dev/ublkb{id} exists and is served by {}: choose another --id, or none to let the kernel \
@@ -60,8 +52,8 @@ pub enum Error {
     },
     /// A device that waits for the next server.
     #[error(
-        "/dev/ublkb{id} waits for a process that recovers it: `--recover {id}` goes on with it, \
-        `ring3 ublk delete {id}` gives it up"
+        "/dev/ublkb{id} waits for a driver: its supervisor starts the next one, and \
+        `ring3 ublk delete {id}` gives the disk up"
     )]
     Recovering {
         /// The identity.

@@ -1,43 +1,24 @@
 //! A disk that is served: the kernel's device, and a thread for each of its queues.
 
-use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ring3_class::Deadline;
 use ring3_class::block::Disk;
-use ring3_class::dma::Dma;
 use ring3_reactor::Pool;
 use ring3_stats::Segment;
 
 use super::threads::{Layout, QueueThreadOptions, Threads};
-use super::uapi::Parameters;
-use super::{
-    Control, Device, Error, OnFailure, Queues, Recovery, Regions, Scheduler, Shape, Stats, limits,
-    regions,
-};
+use super::{Control, Device, Error, OnFailure, Queues, Recovery, Scheduler, Shape, Stats, limits};
 use crate::serving;
-
-/// How long the kernel may take to see that a device's server has died. 6.12 takes 30 s if that had
-/// all tags of a queue.
-const DEATH: Duration = Duration::from_secs(60);
-
-/// The same while the server can still be seen: it may be dying, or well.
-const DYING: Duration = Duration::from_secs(5);
 
 /// How to export a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// N in `/dev/ublkbN`; `None` lets the kernel choose.
     pub id: Option<u32>,
-    /// What becomes of the device when this process dies.
-    pub recovery: Recovery,
-    /// Go on with device `id`, whose server has died. Queues, depth and buffers are those that it
-    /// has: see [`recovering`](Self::recovering).
-    pub recover: bool,
     /// Queues, and so threads; lowered to what the disk has and to the number of CPUs.
     pub queues: u16,
     /// Requests per queue; lowered to what the disk can hold.
@@ -51,26 +32,8 @@ pub struct Options {
     pub idle_poll: Duration,
     /// The kernel's I/O scheduler in front of the disk.
     pub scheduler: Scheduler,
-    /// Clients' memory may be registered, so that nobody copies the bytes of requests that lie in
-    /// it: see [`Sharing`].
-    pub shared_memory: bool,
-    /// Commands are for many requests at once, where the kernel can; see [`Device::commands`]. One
-    /// that is recovered stays as it was created.
+    /// Commands are for many requests at once, where the kernel can; see [`Device::commands`].
     pub batches: bool,
-}
-
-/// What registers clients' memory with a disk that is served, beside its queues' threads.
-#[derive(Clone)]
-pub struct Sharing {
-    /// N in `/dev/ublkbN`.
-    pub id: u32,
-    /// `/dev/ublkcN`. While anybody has it open, the kernel ends nothing that a dead server has
-    /// left.
-    pub file: Arc<File>,
-    /// Where the queues look for what the kernel calls by an index.
-    pub regions: Arc<Regions>,
-    /// The disk's device.
-    pub dma: Dma,
 }
 
 impl Default for Options {
@@ -78,30 +41,18 @@ impl Default for Options {
         let (poll, scheduler) = (Duration::from_micros(10), Scheduler::Auto);
         Self {
             id: None,
-            recovery: Recovery::None,
-            recover: false,
             queues: 1,
             depth: 64,
             max_bytes: 256 << 10,
             poll,
             idle_poll: Duration::ZERO,
             scheduler,
-            shared_memory: false,
             batches: false,
         }
     }
 }
 
 impl Options {
-    /// The same with what the device has that is to be recovered, if one is.
-    pub fn recovering(self) -> Result<Self, Error> {
-        let Some(id) = self.id.filter(|_| self.recover) else { return Ok(self) };
-        let there = Device::find(Control::open()?, id)?.shape();
-        check_sharing(id, self.shared_memory, there)?;
-        let Shape { queues, depth, buffer, batches, .. } = there;
-        Ok(Self { queues, depth, max_bytes: buffer, batches, ..self })
-    }
-
     /// Bytes of buffers that an export of these options takes from the arena at most.
     pub fn buffer_bytes(&self) -> usize {
         usize::from(self.queues) * usize::from(self.depth) * self.max_bytes as usize
@@ -131,17 +82,7 @@ impl UblkExport {
     ///
     /// When this returns, the device exists and its partitions have been looked for.
     pub fn start(disk: &dyn Disk, options: &Options) -> Result<Self, Error> {
-        Self::start_with(disk, options, &mut |_| Ok(()))
-    }
-
-    /// The same, and `before` any request comes it is told by what clients' memory is registered,
-    /// if the options ask for that.
-    pub fn start_with(
-        disk: &dyn Disk,
-        options: &Options,
-        before: &mut dyn FnMut(Sharing) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
-        let (started, options) = (Instant::now(), &options.recovering()?);
+        let started = Instant::now();
         let control = Control::open()?;
         let page = rustix::param::page_size() as u32;
         let info = disk.info();
@@ -150,25 +91,21 @@ impl UblkExport {
             .map_err(|reason| Error::Disk { disk: disk.name(), reason })?;
         let mut queues = Queues::open(disk, count(disk, options), options.depth)?;
         let depth = queues.depth().min(options.depth);
-        if options.shared_memory {
-            regions::check(disk).map_err(|cause| Error::Driver { disk: disk.name(), cause })?;
-        }
-        let Options { recovery, shared_memory, .. } = *options;
         // The kernel refuses batches of one, and there is nothing to gather.
         let batches = options.batches && depth > 1;
-        let shape =
-            Shape { queues: queues.count(), depth, buffer, recovery, shared_memory, batches };
-        let device = match options.id.filter(|_| options.recover) {
-            Some(id) => recover(control, id, disk, (shape, parameters))?,
-            None => create(control, options.id, shape, parameters)?,
+        let shape = Shape {
+            queues: queues.count(),
+            depth,
+            buffer,
+            recovery: Recovery::None,
+            shared_memory: false,
+            batches,
         };
+        let mut device = Device::create(control, options.id, shape)?;
+        device.own();
+        device.set_parameters(parameters)?;
         queues.truncate(device.queues());
         queues.allocate(disk, depth, buffer)?;
-        if let Some(file) = device.file().filter(|_| options.shared_memory) {
-            let regions = Arc::new(Regions::default());
-            queues.share(regions.clone());
-            before(Sharing { id: device.id(), file, regions, dma: disk.dma().clone() })?;
-        }
         let segment = Segment::create(queues.count())
             .map_err(|source| Error::os("making room for statistics", source))?;
         let segment = Arc::new(segment);
@@ -184,12 +121,6 @@ impl UblkExport {
         let threads = Threads::prepare(queues, &manner)?;
         let mut export = Self { device, disk: disk.name(), threads, refused: None };
         export.serve()?;
-        // From here on a recovered device is as one that was created.
-        if !export.device.is_owned() {
-            export.device.own();
-            export.grow(parameters)?;
-            return Ok(export);
-        }
         options.scheduler.set(&format!("ublkb{}", export.id()), info.rotates);
         Ok(export)
     }
@@ -206,17 +137,6 @@ impl UblkExport {
         }
         // Who waits in vain for a queue is told why by that queue.
         device.start(std::process::id()).map_err(|error| threads.failure().unwrap_or(error))
-    }
-
-    /// Tells users of a recovered device if the disk has more sectors than it was created with.
-    fn grow(&mut self, now: Parameters) -> Result<(), Error> {
-        if self.device.parameters()?.has_grown_to(now) && !self.device.resize(now.dev_sectors)? {
-            tracing::warn!(
-                "{} has grown, and keeps its size: ublk can change that from Linux 6.16 on",
-                self.disk
-            );
-        }
-        Ok(())
     }
 
     /// `/dev/ublkbN`.
@@ -288,62 +208,13 @@ impl UblkExport {
 
 impl Drop for UblkExport {
     fn drop(&mut self) {
-        // A device that could not be recovered is not this process's to stop: it waits for the
-        // next.
-        if !self.threads.is_running() || !self.device.is_owned() {
+        if !self.threads.is_running() {
             return;
         }
         if let Err(error) = self.stop(true) {
             tracing::warn!(%error, "an export was left behind");
         }
     }
-}
-
-/// A new device, whose end is this process's.
-fn create(
-    control: Control,
-    id: Option<u32>,
-    shape: Shape,
-    parameters: Parameters,
-) -> Result<Device, Error> {
-    let mut device = Device::create(control, id, shape)?;
-    device.own();
-    device.set_parameters(parameters)?;
-    Ok(device)
-}
-
-/// Device `id`, if `disk` is what its users take it for, or that with more sectors.
-fn recover(
-    control: Control,
-    id: u32,
-    disk: &dyn Disk,
-    (shape, parameters): (Shape, Parameters),
-) -> Result<Device, Error> {
-    let mut device = Device::find(control, id)?;
-    let there = device.shape();
-    check_sharing(id, shape.shared_memory, there)?;
-    // What becomes of it when its server dies is its own business.
-    let before = device.parameters()?;
-    let is_it = before.describe_the_same(parameters) || before.has_grown_to(parameters);
-    if (Shape { recovery: there.recovery, ..shape }) != there || !is_it {
-        let reason = format!(
-            "/dev/ublkb{id} was started with a larger disk, with other limits or more queues: \
-            recover it with that disk"
-        );
-        return Err(Error::Disk { disk: disk.name(), reason });
-    }
-    device.recover(Deadline::after(if device.server_lives() { DYING } else { DEATH }))?;
-    Ok(device)
-}
-
-/// Requests may lie in clients' memory, or not, as long as a device is there.
-fn check_sharing(id: u32, wanted: bool, there: Shape) -> Result<(), Error> {
-    let reason = match (wanted, there.shared_memory) {
-        (false, true) => "it was started with --share: say that again, with the same socket",
-        (true, false) => "it was started without --share: leave that out",
-        _ => return Ok(()),
-    };
-    Err(Error::NotRecoverable { id, reason })
 }
 
 /// Queues that are worth their thread.

@@ -36,6 +36,11 @@ impl Commands {
     pub fn single(encoded: bool) -> Self {
         if encoded { Self::Encoded } else { Self::Bare }
     }
+
+    /// For many requests if `batches`, for one each otherwise.
+    pub fn of(batches: bool, encoded: bool) -> Self {
+        if batches { Self::Batched } else { Self::single(encoded) }
+    }
 }
 
 impl Features {

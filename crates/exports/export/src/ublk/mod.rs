@@ -57,7 +57,7 @@ pub(crate) mod users;
 pub use control::Control;
 pub use device::Device;
 pub use error::Error;
-pub use export::{Options, Sharing, UblkExport};
+pub use export::{Options, UblkExport};
 pub use frozen_queue::FrozenQueue;
 pub use merges::MergeControl;
 pub use queues::Queues;

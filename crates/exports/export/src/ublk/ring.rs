@@ -15,9 +15,11 @@ use super::features::Commands;
 use super::uapi::{self, IoCommand};
 
 /// Rings for `count` queues of `depth` requests, for a process that will not be able to make one.
-/// They take commands of ublk, and of other operations nothing but what a reactor needs.
-pub fn rings(count: u16, depth: u16) -> io::Result<Pool> {
-    Pool::filled(count, depth.into(), &[UringCmd16::CODE])
+/// They take commands of ublk, for `batches` of requests or for one each, and of other operations
+/// nothing but what a reactor needs.
+pub fn rings(count: u16, depth: u16, batches: bool) -> io::Result<Pool> {
+    let filled = if batches { Pool::providing } else { Pool::filled };
+    filled(count, depth.into(), &[UringCmd16::CODE])
 }
 
 /// The ublk half of a queue's reactor. A command for one tag is named by that.

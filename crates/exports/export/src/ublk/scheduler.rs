@@ -9,7 +9,8 @@ use std::str::FromStr;
 /// A disk with one queue gets `mq-deadline` from the kernel, which sorts and holds back requests
 /// for a medium that turns. Anything else loses by it: `none` reads 11 to 13 percent more at 32
 /// requests in flight. Read from the word in [`Scheduler::WORDS`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
     /// None, but the kernel's choice for a disk that turns.
     #[default]

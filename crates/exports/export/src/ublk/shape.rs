@@ -10,11 +10,6 @@ pub enum Recovery {
     None,
     /// It stays, and the next server is given what the dead one had. Requests wait meanwhile.
     Reissue,
-    /// It stays. What the dead server had fails; what comes waits for the next one.
-    Wait,
-    /// It stays. What the dead server had fails, and what comes until there is a next one. Kernels
-    /// from 6.13 on.
-    Fail,
 }
 
 impl Recovery {
@@ -22,19 +17,11 @@ impl Recovery {
         match self {
             Self::None => 0,
             Self::Reissue => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_REISSUE,
-            Self::Wait => uapi::F_USER_RECOVERY,
-            Self::Fail => uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_FAIL_IO,
         }
     }
 
     pub(super) fn of(flags: u64) -> Self {
-        let has = |flag| flags & flag != 0;
-        match has(uapi::F_USER_RECOVERY) {
-            false => Self::None,
-            true if has(uapi::F_USER_RECOVERY_REISSUE) => Self::Reissue,
-            true if has(uapi::F_USER_RECOVERY_FAIL_IO) => Self::Fail,
-            true => Self::Wait,
-        }
+        if flags & uapi::F_USER_RECOVERY == 0 { Self::None } else { Self::Reissue }
     }
 }
 
@@ -69,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_becomes_of_a_device_is_read_from_the_flags_that_ask_for_it() {
-        for recovery in [Recovery::None, Recovery::Reissue, Recovery::Wait, Recovery::Fail] {
+        for recovery in [Recovery::None, Recovery::Reissue] {
             assert_eq!(Recovery::of(recovery.flags() | uapi::F_QUIESCE), recovery);
         }
     }

@@ -114,8 +114,6 @@ pub const F_SAFE_STOP_DEV: u64 = 1 << 17;
 pub const F_USER_RECOVERY: u64 = 1 << 3;
 /// With [`F_USER_RECOVERY`]: what the dead server had is given to the next one.
 pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
-/// With [`F_USER_RECOVERY`]: requests fail until there is a next server; from 6.13 on.
-pub const F_USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
 
 /// [`UPDATE_SIZE`] is possible; from 6.16 on.
 pub const F_UPDATE_SIZE: u64 = 1 << 10;

@@ -14,6 +14,7 @@ use ring3_control::drive::{
 use ring3_device::{Deadline, Device};
 use ring3_driver::registry::{Controller, Driver, Offer, Opened, Settings};
 use ring3_export::tap;
+use ring3_export::ublk::features::Commands;
 use ring3_export::ublk::{self, Layout, OnFailure, QueueThreadOptions, Queues, Threads};
 use ring3_spec::pci::BAR_COUNT;
 use ring3_stats::Recorder;
@@ -163,7 +164,11 @@ impl ServedDevice {
 
     /// What the supervisor is told of the device.
     pub fn offers(&self) -> DriverMessage {
-        let disks = self.disks.iter().map(|served| facts(&*served.disk)).collect();
+        let spare = u16::from(self.standby.beside);
+        let disks = self.disks.iter().map(|served| facts(&*served.disk));
+        let disks = disks
+            .map(|disk| OfferedDisk { max_queues: disk.max_queues.saturating_sub(spare), ..disk })
+            .collect();
         let nics = self.cards.iter().map(Card::facts).collect();
         DriverMessage::Offers { disks, nics, refused: self.refused.clone(), adopted: self.adopted }
     }
@@ -196,7 +201,8 @@ impl ServedDevice {
         let mut first = 0;
         for place in 0..self.disks.len() {
             let disk = &self.disks[place].disk;
-            let queues = wanted.queues.min(disk.max_queues() / count).max(1);
+            let most = disk.max_queues().saturating_sub(u16::from(self.standby.beside));
+            let queues = wanted.queues.min(most / count).max(1);
             let buffer = ublk::limits::buffer_bytes(disk.info(), wanted.max_bytes, page);
             self.seat(place, first, Prepared { queues, depth: wanted.depth, buffer })?;
             first += queues;
@@ -257,7 +263,7 @@ impl ServedDevice {
 
     /// Serves the kernel's device `file` as `serve` says: every queue waits for requests then.
     pub fn serve(&mut self, serve: Serve, file: OwnedFd) -> Result<(), Error> {
-        let Serve { disk, id, queues, depth, buffer, cpus, encoded } = serve;
+        let Serve { disk, id, queues, depth, buffer, cpus, encoded, batches } = serve;
         let place = usize::from(disk);
         let Some(served) = self.disks.get(place).filter(|served| served.id.is_none()) else {
             return Err(Error::protocol(format!("disk {disk} is not there, or is served already")));
@@ -288,7 +294,7 @@ impl ServedDevice {
             served.threads.as_mut().ok_or_else(|| Error::protocol("nothing is prepared"))?;
         Ok(threads.serve(
             Arc::new(File::from(file)),
-            Layout { id, cpus, commands: ublk::features::Commands::single(encoded) },
+            Layout { id, cpus, commands: Commands::of(batches, encoded) },
         )?)
     }
 
@@ -332,10 +338,13 @@ impl ServedDevice {
     /// that.
     pub fn share(&mut self, share: &Share, sockets: Vec<OwnedFd>) -> Result<DriverMessage, Error> {
         let count = if share.card { self.cards.len() } else { self.disks.len() };
-        if !self.standby.shared || self.sharing.is_some() {
+        if !(self.standby.shared || self.standby.beside) || self.sharing.is_some() {
             return Err(Error::protocol("it is not to be shared, or is already"));
         }
         let device = || self.device.name().to_owned();
+        if self.standby.beside && self.disks.iter().any(|served| served.disk.max_queues() < 2) {
+            return Err(Error::NoSpareQueue { device: device() });
+        }
         let offered = match (share.card, &self.disks[..], &self.cards[..]) {
             (false, [served], _) => Offered::Disk(served.disk.clone()),
             (true, _, [card]) => Offered::Card(card.nic()),
@@ -345,6 +354,11 @@ impl ServedDevice {
         let (sharing, report) = Sharing::start(offered, share, sockets, &self.standby)?;
         self.sharing = Some(sharing);
         Ok(report)
+    }
+
+    /// Whether the kernel has a device of it beside what clients share.
+    pub fn is_beside(&self) -> bool {
+        self.standby.beside
     }
 
     /// What is wanted of a card's interface now.
@@ -433,6 +447,12 @@ impl ServedDevice {
             );
             return Err(Error::Device { device: card.facts().name, source });
         }
+        if self.sharing.is_some() {
+            let source = ring3_device::Error::Unsupported(
+                "what clients share is stopped and started for the next driver".into(),
+            );
+            return Err(Error::Device { device: self.device.name().into(), source });
+        }
         let deadline = Deadline::after(LEAVE);
         let device = self.device.clone();
         let failed = |source| Error::Device { device: device.name().into(), source };
@@ -489,7 +509,8 @@ impl ServedDevice {
 
 /// What the driver is told of its users, of which there are `disks`.
 fn settings(standby: &Standby, disks: usize) -> Settings {
-    let queues = (usize::from(standby.wanted.queues) * disks).min(u16::MAX.into()) as u16;
+    let queues = usize::from(standby.wanted.queues) * disks + usize::from(standby.beside);
+    let queues = queues.min(u16::MAX.into()) as u16;
     Settings { queues, poll: Some(standby.wanted.poll), ..standby.settings.clone() }
 }
 
@@ -501,6 +522,7 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
     let disks = opened.offers.iter().filter(is_disk).count();
     let needed = match opened.offers.len() - disks {
         _ if standby.shared => SHARED_ARENA,
+        0 if standby.beside => standby.wanted.arena_bytes(disks) + SHARED_ARENA,
         0 => standby.wanted.arena_bytes(disks),
         cards => cards * tap::arena_bytes(standby.wanted.queues),
     };

@@ -196,8 +196,12 @@ impl Process {
             }
             DriverCommand::Share(share) => {
                 let report = driven.share(&share, fds.collect())?;
+                let beside = driven.is_beside();
                 self.report(&report, &[])?;
-                self.report(&DriverMessage::Serving { disk: 0 }, &[])?;
+                // With a kernel's device beside, that is what is served at last.
+                if !beside {
+                    self.report(&DriverMessage::Serving { disk: 0 }, &[])?;
+                }
                 Ok(false)
             }
             DriverCommand::Region(region) => {

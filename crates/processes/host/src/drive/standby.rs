@@ -47,6 +47,8 @@ pub struct Standby {
     pub adoptable: bool,
     /// What it offers is shared with clients.
     pub shared: bool,
+    /// The one disk is shared with clients beside the kernel's device.
+    pub beside: bool,
     /// Requests to its disks may lie in clients' memory.
     pub lent: bool,
     /// The rings of all queues, where the process cannot make one any more.
@@ -90,7 +92,7 @@ impl Standby {
         let (workers, engine) = Workers::opened(wanted.queues, engine(word)?)?;
         let engine = EngineSettings { engine, workers, ..EngineSettings::default() };
         if !prepare.unconfined {
-            rings = ublk::rings(segment.queues(), wanted.depth)
+            rings = ublk::rings(segment.queues(), wanted.depth, prepare.batch)
                 .map_err(|error| Error::os("making the rings of its queues", error))?;
             ring3_device::dma::budget();
             doubts.extend(confine(
@@ -111,7 +113,7 @@ impl Standby {
             ..Settings::default()
         };
         let (recorder, adoptable) = (Arc::new(recorder), prepare.adoptable);
-        let Prepare { shared, lent, .. } = prepare;
+        let Prepare { shared, beside, lent, .. } = prepare;
         Ok(Self {
             family,
             settings,
@@ -120,6 +122,7 @@ impl Standby {
             recorder,
             adoptable,
             shared,
+            beside,
             lent,
             rings,
             engine,
@@ -140,13 +143,15 @@ fn confine(
         Drivers::Own => Sandbox::new(ring3_manifest::drivers(prepare.family.as_deref()), "lease")?,
         Drivers::Hosted => Sandbox::new([ring3_manifest::hosted()], "lease")?,
     };
-    if let Some(broker) = ring3_manifest::part(Role::Broker, "broker").filter(|_| prepare.shared) {
+    let serves = prepare.shared || prepare.beside;
+    if let Some(broker) = ring3_manifest::part(Role::Broker, "broker").filter(|_| serves) {
         sandbox = sandbox.with(broker);
     }
     sandbox
         .keep
         .extend(keep.iter().map(AsRawFd::as_raw_fd).chain(rings.fds()).chain(engine.workers.fds()));
     sandbox.vhost = engine.engine != Engine::Tap;
+    sandbox.batches = prepare.batch;
     (sandbox.user, sandbox.group) =
         (prepare.user.unwrap_or(sandbox.user), prepare.group.unwrap_or(sandbox.group));
     Ok(ring3_sandbox::enter(&sandbox)?)
@@ -218,6 +223,8 @@ mod tests {
             unconfined,
             adoptable: false,
             shared: false,
+            beside: false,
+            batch: false,
             lent: false,
             engine: None,
             version: VERSION,

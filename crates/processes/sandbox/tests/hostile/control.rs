@@ -120,6 +120,7 @@ impl Export for Nowhere {
             buffer: 4096,
             cpus: vec![vec![0]],
             encoded: true,
+            batches: false,
         };
         let file = || memfd_create("disk", MemfdFlags::CLOEXEC).unwrap();
         let given = |place| ServeRequest {

@@ -126,6 +126,10 @@ pub trait StatusSource: Send + Sync {
     fn ended(&self) -> Option<u64> {
         None
     }
+    /// Whether the partitions of all disks were looked for once.
+    fn is_settled(&self) -> bool {
+        true
+    }
     /// What another supervisor needs to go on with them; null if none can.
     fn saved(&self) -> serde_json::Value {
         serde_json::Value::Null

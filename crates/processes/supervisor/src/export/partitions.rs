@@ -16,6 +16,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub struct Watch {
     ended: Receiver<()>,
     /// Why its table is not used.
     refused: Refused,
+    /// Its table was read once.
+    looked: Arc<AtomicBool>,
 }
 
 impl Watch {
@@ -71,15 +74,22 @@ impl Watch {
     pub fn start(of: Of) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (tell, ended) = channel::<()>();
-        let refused = Refused::default();
-        let mut thread = Watching { of, stop: stop.clone(), refused: refused.clone() };
+        let (refused, looked) = (Refused::default(), Arc::<AtomicBool>::default());
+        let mut thread =
+            Watching { of, stop: stop.clone(), refused: refused.clone(), looked: looked.clone() };
         std::thread::Builder::new().name("partitions".into()).spawn(move || {
             if let Err(error) = thread.watch() {
                 thread.refuse(Some(format!("it is not watched: {error}")));
+                thread.looked.store(true, Ordering::Release);
             }
             drop(tell);
         })?;
-        Ok(Self { stop, ended, refused })
+        Ok(Self { stop, ended, refused, looked })
+    }
+
+    /// Whether its table was read since it began.
+    pub fn looked(&self) -> Arc<AtomicBool> {
+        self.looked.clone()
     }
 
     /// Why its table is not used; `None` if it is, or there is none.
@@ -99,6 +109,7 @@ struct Watching {
     of: Of,
     stop: Arc<OwnedFd>,
     refused: Refused,
+    looked: Arc<AtomicBool>,
 }
 
 impl Watching {
@@ -116,6 +127,7 @@ impl Watching {
         loop {
             let looked = self.look();
             self.refuse(looked.err());
+            self.looked.store(true, Ordering::Release);
             self.wait(&closed, None)?;
             // Whoever writes a table closes the disk more than once.
             while !self.is_over() && self.wait(&closed, Some(QUIET))? {

@@ -15,7 +15,7 @@ use ring3_class::block::{Discard, Info};
 use ring3_control::drive::{DriverCommand, Offered, OfferedDisk, Serve};
 use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
-use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Scheduler, Shape, limits};
+use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Shape, limits};
 
 use ring3_sandbox::Program;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,8 @@ const DEATH: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the kernel may take to let a server hear that nothing more comes.
 const HEAR: Duration = Duration::from_secs(5);
+/// How long a reader may take between two requests.
+const CAUGHT: Duration = Duration::from_millis(500);
 /// Bytes of a sector, in which the kernel counts.
 const SECTOR: u64 = 512;
 
@@ -58,6 +60,8 @@ pub struct Ublk {
 
 struct Disk {
     device: Device,
+    /// As its driver calls it.
+    name: String,
     parameters: Parameters,
     shape: Shape,
     rotates: bool,
@@ -137,7 +141,8 @@ impl Ublk {
                 buffer,
                 recovery: Recovery::Reissue,
                 shared_memory: self.wanted.share.is_some(),
-                batches: false,
+                // The kernel refuses batches of one, and there is nothing to gather.
+                batches: self.wanted.batch && self.wanted.depth > 1,
             },
             parameters,
         ))
@@ -155,6 +160,7 @@ impl Ublk {
             let (rotates, block) = (disk.rotates, disk.block_size);
             self.disks.push(Disk {
                 device,
+                name: disk.name.clone(),
                 parameters,
                 shape,
                 rotates,
@@ -311,6 +317,7 @@ impl Export for Ublk {
                 buffer,
                 cpus,
                 encoded: disk.device.features().encoded,
+                batches: disk.device.shape().batches,
             };
             served.push(ServeRequest {
                 place,
@@ -334,7 +341,7 @@ impl Export for Ublk {
             if disk.link.is_none() {
                 // A queue whose every tag is in flight when its server dies takes 6.12 half a
                 // minute to recover.
-                Scheduler::None.set(&format!("ublkb{id}"), disk.rotates);
+                self.wanted.scheduler.set(&format!("ublkb{id}"), disk.rotates);
                 limit_requests(id, disk.shape.depth);
             }
             disk.grow();
@@ -384,6 +391,7 @@ impl Export for Ublk {
             let (rotates, block) = (facts.rotates, facts.block_size);
             disks.push(Disk {
                 device,
+                name: facts.name.clone(),
                 parameters,
                 shape,
                 rotates,
@@ -408,6 +416,12 @@ impl Export for Ublk {
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
         // Who reads a table uses the disk.
         self.disks.iter_mut().for_each(|disk| disk.partitions = None);
+        let is_used = |disk: &Disk| disk.device.check_unused().is_err();
+        if force && self.voice.is_dead() && self.disks.iter().any(is_used) {
+            // Nobody serves it, so that whoever reads waits, and gets an error when it goes. Who
+            // comes later reads the end of the disk.
+            std::thread::sleep(CAUGHT);
+        }
         let stopped = self.try_stop(force);
         self.watch();
         stopped

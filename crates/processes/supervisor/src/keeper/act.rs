@@ -94,7 +94,9 @@ impl Keeper {
                 } else {
                     ("driver", &self.driver)
                 };
-                self.note(&format!("{who} {} {late}", process.as_ref().map_or(0, Process::pid)));
+                let late = format!("{who} {} {late}", process.as_ref().map_or(0, Process::pid));
+                self.shared.set_reason(&late);
+                self.note(&late);
             }
         }
     }
@@ -111,6 +113,7 @@ impl Keeper {
                 if self.reason != why {
                     self.note(&why);
                 }
+                self.shared.set_reason(&why);
                 self.reason = why;
                 self.queue.push_back(Event::Missing);
             }
@@ -142,6 +145,8 @@ impl Keeper {
             adoptable: device.restart.adopt,
             engine: Some(device.engine().name().into()),
             shared: device.export.kind.is_shared(),
+            beside: device.export.beside,
+            batch: device.export.batch,
             lent: device.export.share.is_some(),
         };
         let limits = Limits {
@@ -161,7 +166,9 @@ impl Keeper {
                 self.standby = Some(process);
             }
             Err(error) => {
-                self.note(&format!("no driver process could be started: {error}"));
+                let why = format!("no driver process could be started: {error}");
+                self.shared.set_reason(&why);
+                self.note(&why);
                 self.queue.push_back(Event::StandbyEnded);
             }
         }
@@ -174,7 +181,11 @@ impl Keeper {
         match (u16::try_from(disks.len()).unwrap_or(u16::MAX), nics.len()) {
             (0, 0) => QUEUES,
             (0, _) => self.setup.device.export.queues.saturating_add(1).min(QUEUES),
-            (disks, _) => self.setup.device.export.queues.saturating_mul(disks).min(QUEUES),
+            (disks, _) => {
+                let export = &self.setup.device.export;
+                let beside = u16::from(export.beside);
+                export.queues.saturating_mul(disks).saturating_add(beside).min(QUEUES)
+            }
         }
     }
 
@@ -279,6 +290,7 @@ impl Keeper {
 
     /// The driver is not what it should be: the log says why, and the policy ends it.
     pub(super) fn accuse(&mut self, why: &str) {
+        self.shared.set_reason(why);
         self.note(why);
         if self.machine.is_running() {
             self.record.begin(&plain(why));
@@ -332,6 +344,7 @@ impl Keeper {
                     Event::ExportStopped
                 }
                 Done::Stopped(Err(Refusal::Busy(why))) => {
+                    self.shared.set_reason(&why);
                     self.reason = why;
                     Event::ExportBusy
                 }
@@ -361,6 +374,7 @@ impl Keeper {
     }
 
     fn cannot_export(&self, why: &str) {
+        self.shared.set_reason(why);
         self.note(&format!(
             "its {} could not be given to users: {why}",
             self.setup.device.export.kind.what()

@@ -176,7 +176,8 @@ impl Keeper {
             DriverMessage::Heard { .. } => self.given && self.setup.device.export.share.is_some(),
             // Once it has what to share, and before it serves.
             DriverMessage::Shared { .. } => {
-                self.setup.device.export.kind.is_shared() && !self.awaited.is_empty()
+                let export = &self.setup.device.export;
+                (export.kind.is_shared() || export.beside) && !self.awaited.is_empty()
             }
             // Not before it serves the card.
             DriverMessage::Link { nic, .. } => {

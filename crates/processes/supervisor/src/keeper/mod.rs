@@ -319,7 +319,9 @@ impl Keeper {
             Source::Exported => self.take_exported(),
             Source::Removal => {
                 if self.held.as_ref().is_some_and(ClaimedDevice::is_wanted_back) {
-                    self.note("the system wants the device back; its disks are taken away");
+                    let why = "the system wants the device back; its disks are taken away";
+                    self.shared.set_reason(why);
+                    self.note(why);
                     self.queue.push_back(Event::Gone);
                 }
             }

@@ -20,6 +20,8 @@ pub struct PublishedState {
     journal: Mutex<Journal>,
     look: Mutex<Option<Arc<dyn StatusSource>>>,
     stats: Mutex<Option<Arc<Segment>>>,
+    /// Why the device does not go on as it should, since that was last taken.
+    reason: Mutex<Option<String>>,
     ended: AtomicBool,
 }
 
@@ -48,7 +50,34 @@ impl PublishedState {
         };
         let (status, journal, look, stats) =
             (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
-        Self { status, journal, look, stats, ended: AtomicBool::new(false) }
+        let (reason, ended) = (Mutex::default(), AtomicBool::new(false));
+        Self { status, journal, look, stats, reason, ended }
+    }
+
+    /// Where it is, without the figures of [`now`](Self::now).
+    pub fn state(&self) -> State {
+        self.status().state
+    }
+
+    /// Whether users have it, with all partitions of its disks.
+    pub fn is_settled(&self) -> bool {
+        let look = held(&self.look).clone();
+        look.is_some_and(|look| look.is_settled())
+    }
+
+    /// Drivers that have died.
+    pub fn restarts(&self) -> u64 {
+        self.status().restarts
+    }
+
+    /// Why the device could not be claimed or driven, or its disks not be given to users: the last
+    /// reason since this was last asked.
+    pub fn take_reason(&self) -> Option<String> {
+        held(&self.reason).take()
+    }
+
+    pub(super) fn set_reason(&self, reason: &str) {
+        *held(&self.reason) = Some(reason.to_owned());
     }
 
     /// All that is known now.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ring3_export::tap::Engine;
+use ring3_export::ublk::Scheduler;
 use serde::Deserialize;
 
 use super::{Device, Match, NAME, User, is_name, range};
@@ -74,6 +75,14 @@ pub struct ExportConfig {
     pub mtu: Option<u32>,
     /// Where clients may lend memory in which their requests need no copy; nowhere if `None`.
     pub share: Option<Share>,
+    /// The kernel's I/O scheduler in front of each disk.
+    pub scheduler: Scheduler,
+    /// Requests come and end by commands for many at once, where the kernel has them.
+    pub batch: bool,
+    /// Clients share the one disk beside the block device, by whoever has started the supervisor:
+    /// no manifest says this.
+    #[serde(skip)]
+    pub beside: bool,
 }
 
 /// Where clients of a disk may lend memory, and how much.
@@ -128,6 +137,9 @@ impl Default for ExportConfig {
             engine,
             mtu,
             share: None,
+            scheduler: Scheduler::None,
+            batch: false,
+            beside: false,
         }
     }
 }
@@ -181,6 +193,9 @@ impl Device {
             engine,
             mtu,
             share,
+            scheduler,
+            batch,
+            beside: _,
         } = &self.export;
         range("export.link", is_name(self.link()), NAME)?;
         range(
@@ -199,9 +214,13 @@ impl Device {
                 ("engine", engine.is_some()),
                 ("mtu", mtu.is_some()),
             ][..],
-            Kind::Tap => {
-                &[("id", id.is_some()), ("link", link.is_some()), ("share", share.is_some())]
-            }
+            Kind::Tap => &[
+                ("id", id.is_some()),
+                ("link", link.is_some()),
+                ("share", share.is_some()),
+                ("scheduler", *scheduler != Scheduler::None),
+                ("batch", *batch),
+            ],
             Kind::SharedDisk | Kind::SharedCard => return Ok(()),
         };
         let (mine, other) =

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use ring3_export::ublk::Scheduler;
+
 use super::*;
 
 const SCRATCH: &str = r#"
@@ -18,6 +20,21 @@ const SCRATCH: &str = r#"
     burst = 9
     deadline_s = 30
 "#;
+
+#[test]
+fn the_scheduler_and_commands_for_many_requests_are_a_disks_and_the_usual_ones_if_nothing_is_said()
+{
+    let export = |text: &str| {
+        let text = format!("[device.a]\nmatch = {{ class = \"nvme\" }}\n[device.a.export]\n{text}");
+        parse(&text).map(|devices| (devices[0].export.scheduler, devices[0].export.batch))
+    };
+    assert_eq!(export(""), Ok((Scheduler::None, false)));
+    assert_eq!(
+        export("scheduler = \"mq-deadline\"\nbatch = true"),
+        Ok((Scheduler::MqDeadline, true))
+    );
+    assert!(export("scheduler = \"fast\"").is_err());
+}
 
 #[test]
 fn what_is_not_said_has_a_default() {
@@ -114,6 +131,8 @@ fn a_card_becomes_an_interface_of_its_name_or_of_another() {
     for (more, wanted) in [
         ("id = 1", "export.id is of kind"),
         ("link = \"x\"", "export.link is of kind"),
+        ("batch = true", "export.batch is of kind"),
+        ("scheduler = \"keep\"", "export.scheduler is of kind"),
         ("interface = \"sixteen-letters-\"", "no name of an interface"),
         ("interface = \"a/b\"", "no name of an interface"),
     ] {

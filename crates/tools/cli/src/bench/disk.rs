@@ -31,6 +31,9 @@ use crate::leave;
 /// How long the kernel may take to find the disk of a device that it was given back.
 const HAND_OVER: Duration = Duration::from_secs(20);
 
+/// Has an export driven in its own process, without a holder.
+const HERE: &str = " --in-process";
+
 /// How an export looks for what comes next that has a processor for that: longer than its device
 /// and its user take.
 const LOOKING: &str = "--poll 50 --idle-poll 100";
@@ -333,9 +336,10 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         let (region, loan) = lent.map_err(|error| Error::Invalid(error.to_string()))?;
         Ok((region, Box::new(loan) as Box<dyn Any>))
     };
-    let exported = |way: &str, uri: &str| {
+    // Without a holder, but where clients' memory is lent, which needs one.
+    let exported = |way: &str, uri: &str, holder: &str| {
         words(&format!(
-            "run {driver} --export {way} --json --device {uri}{}{poll}",
+            "run {driver} --export {way}{holder} --json --device {uri}{}{poll}",
             args.protection.words()
         ))
     };
@@ -344,15 +348,17 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         kernel: args.disk.clone(),
         modules: args.modules.clone(),
         open: device.is_some().then_some(&open),
-        export: device.as_ref().map(|uri| exported("ublk", uri)),
-        shared: device.as_ref().map(|uri| [exported("ublk", uri), share.to_vec()].concat()),
-        batch: device.as_ref().map(|uri| [exported("ublk", uri), words("--batch")].concat()),
+        export: device.as_ref().map(|uri| exported("ublk", uri, HERE)),
+        shared: device.as_ref().map(|uri| [exported("ublk", uri, ""), share.to_vec()].concat()),
+        batch: device.as_ref().map(|uri| [exported("ublk", uri, HERE), words("--batch")].concat()),
         shared_batch: device
             .as_ref()
-            .map(|uri| [exported("ublk", uri), words("--batch"), share.to_vec()].concat()),
+            .map(|uri| [exported("ublk", uri, ""), words("--batch"), share.to_vec()].concat()),
         lend: Some(&lend),
-        export_polled: device.as_ref().map(|uri| [exported("ublk", uri), words(LOOKING)].concat()),
-        vduse: device.as_ref().map(|uri| exported("vduse", uri)),
+        export_polled: device
+            .as_ref()
+            .map(|uri| [exported("ublk", uri, HERE), words(LOOKING)].concat()),
+        vduse: device.as_ref().map(|uri| exported("vduse", uri, HERE)),
         hosted: device.as_ref().map(|uri| {
             words(&format!(
                 "run disk --driver dde:{} --export ublk --json --device {uri}",

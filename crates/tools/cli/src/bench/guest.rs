@@ -226,7 +226,11 @@ impl Machine for Guest {
         let accesses = &mut self.accesses;
         let mut others = None;
         let mut guest = with_this_program(self.lab.clone())?;
-        if plan.placements.contains(&Placement::Supervised) {
+        let is_held = |placement: &Placement| {
+            use Placement::{ExportShared, ExportSharedBatch, Supervised};
+            matches!(placement, Supervised | ExportShared | ExportSharedBatch)
+        };
+        if plan.placements.iter().any(is_held) {
             guest = with_supervisor(guest)?;
         }
         let cache = Cache::open()?;

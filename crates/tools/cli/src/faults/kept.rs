@@ -77,6 +77,7 @@ impl Export for Plug {
             buffer: 4096,
             cpus: vec![vec![0]],
             encoded: true,
+            batches: false,
         };
         Ok(vec![ServeRequest { place: 0, order: DriverCommand::Serve(serve), fds: vec![end] }])
     }

@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ring3_backend::Uri;
-use ring3_broker::server::Access;
+use ring3_broker::server::{self, Access};
 use ring3_driver::registry::Settings;
 use ring3_driver::{ata, nvme, virtio};
 use ring3_export::ublk;
 use ring3_host::attach::Source;
 use ring3_host::open::Claim;
-use ring3_host::share::Share;
+use ring3_host::serve::Shares;
 use ring3_host::{DiskExportKind, ExitReason, Options, Ready};
-
 use ring3_supervisor::manifest::User;
 
-use super::confined;
+use super::held;
 use crate::dde::{Class, Hosted, Name};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
@@ -51,21 +50,17 @@ pub struct ExportArgs {
         value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)),
     )]
     id: Option<u32>,
-    /// The disks outlive this process if it dies: their users wait until another one recovers them.
-    /// KIND says what becomes of requests that it had, and of those that come meanwhile.
-    #[arg(
-        long, value_name = "KIND", value_enum, num_args = 0..=1, require_equals = true,
-        default_missing_value = "reissue",
-    )]
-    recoverable: Option<Recoverable>,
-    /// Go on with /dev/ublkbN (and those that follow, if there are several disks), whose process
-    /// was killed. It was started with --recoverable, for the same disk; it keeps its queues, depth
-    /// and longest request. With --share it was started with the same --share.
-    #[arg(
-        long, value_name = "N", conflicts_with_all = ["id", "recoverable"],
-        value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)),
-    )]
-    recover: Option<u32>,
+    /// Drive the device in this process, without its holder: a driver that dies takes its disks
+    /// with it, and none follows. For measurements. What cannot be held (sim:, qtest:, uio:,
+    /// remote:, no device, --unprotected, --export vduse) is driven so anyway.
+    #[arg(long, conflicts_with_all = ["user", "share"])]
+    in_process: bool,
+    /// Gone: see [`gone`].
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
+    recoverable: Option<String>,
+    /// Gone: see [`gone`].
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
+    recover: Option<String>,
     /// Queues of each disk: one thread and one hardware queue each.
     #[arg(
         long, value_name = "N", default_value_t = 1,
@@ -92,16 +87,16 @@ pub struct ExportArgs {
     poll: u64,
     /// Microseconds for which a queue looks for the next request before it sleeps, as long as they
     /// come that soon. It takes a processor meanwhile: without a spare one it is left out, with a
-    /// warning.
+    /// warning. With --in-process, or where the device is driven so anyway.
     #[arg(
-        long, value_name = "US", default_value_t = 0, conflicts_with = "user",
+        long, value_name = "US", default_value_t = 0, conflicts_with_all = ["user", "share"],
         value_parser = clap::value_parser!(u64).range(0..=1000),
     )]
     idle_poll: u64,
     /// Take requests from the kernel and give their ends by commands for many at once, where the
     /// kernel has them (Linux 7.2 has): less work where many are in flight, a little more where one
     /// is.
-    #[arg(long, conflicts_with = "user")]
+    #[arg(long)]
     batch: bool,
     /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or
     /// bfq. auto is none, but the kernel's choice (keep) for a disk that turns.
@@ -109,23 +104,16 @@ pub struct ExportArgs {
     scheduler: ublk::Scheduler,
     /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests
     /// need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's
-    /// rights are mode=600. With --user, all clients together hand over memory=64 MiB at most.
+    /// rights are mode=600. All clients together hand over memory=64 MiB at most.
     #[arg(long, value_name = "PATH[,mode=OCTAL][,memory=MIB]", value_parser = shared_by)]
     share: Option<SharedBy>,
     /// Serve the disk at this socket to other programs as well, on terms behind its path as
     /// `ring3 serve disk` takes them (docs/share.md). May be there several times.
-    #[arg(
-        long = "socket", value_name = "PATH[,KEY=VALUE]...",
-        conflicts_with_all = ["user", "recoverable", "recover"],
-    )]
+    #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...")]
     sockets: Vec<String>,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the device from this
-    /// one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes its disks
-    /// with it.
-    #[arg(
-        long, value_name = "NAME",
-        conflicts_with_all = ["recoverable", "recover", "scheduler", "ready_fd", "stats"],
-    )]
+    /// The user whose process the driver is, in a sandbox (`ring3 sandbox show DRIVER`), where this
+    /// process holds the device; without it, a user who owns nothing.
+    #[arg(long, value_name = "NAME")]
     user: Option<User>,
     /// Say what is exported as JSON, one line for each disk.
     #[arg(long)]
@@ -147,26 +135,6 @@ enum Export {
     Vduse,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Recoverable {
-    /// Both are done by the next process.
-    Reissue,
-    /// What it had fails, what comes waits.
-    Wait,
-    /// Both fail (Linux 6.13 and later).
-    Fail,
-}
-
-impl From<Recoverable> for ublk::Recovery {
-    fn from(kind: Recoverable) -> Self {
-        match kind {
-            Recoverable::Reissue => Self::Reissue,
-            Recoverable::Wait => Self::Wait,
-            Recoverable::Fail => Self::Fail,
-        }
-    }
-}
-
 /// A name that the kernel takes.
 fn vduse_name(text: &str) -> Result<String, String> {
     let is_name = ring3_export::vduse::is_name(text);
@@ -178,18 +146,18 @@ fn vduse_name(text: &str) -> Result<String, String> {
 struct SharedBy {
     path: PathBuf,
     mode: u32,
-    /// MiB, of a driver in a process of its own.
+    /// MiB that all clients together may hand over.
     memory: Option<u64>,
 }
 
-/// MiB that clients may hand over to a confined driver if nothing is said.
+/// MiB that clients may hand over if nothing is said.
 const SHARED_MIB: u64 = 64;
 
 /// A socket, the rights of its file, and how much memory.
 fn shared_by(text: &str) -> Result<SharedBy, String> {
     let wrong = || {
-        "a path, and behind commas the rights of its file, as mode=660, and with --user MiB of \
-         memory, as memory=256"
+        "a path, and behind commas the rights of its file, as mode=660, and MiB of memory, as \
+         memory=256"
             .to_owned()
     };
     let mut words = text.split(',');
@@ -389,8 +357,6 @@ pub fn run_null(args: NullArgs) -> anyhow::Result<ExitCode> {
 fn way(args: &ExportArgs) -> anyhow::Result<DiskExportKind> {
     let of_ublk = [
         ("--id", args.id.is_some()),
-        ("--recoverable", args.recoverable.is_some()),
-        ("--recover", args.recover.is_some()),
         ("--user", args.user.is_some()),
         ("--share", args.share.is_some()),
         ("--socket", !args.sockets.is_empty()),
@@ -415,59 +381,111 @@ fn way(args: &ExportArgs) -> anyhow::Result<DiskExportKind> {
 }
 
 /// The same as a supervisor has it, which may run elsewhere than where it was started.
-fn confined_share(SharedBy { path, mode, memory }: SharedBy) -> anyhow::Result<confined::Share> {
+fn held_share(SharedBy { path, mode, memory }: SharedBy) -> anyhow::Result<held::Share> {
     let socket =
         std::path::absolute(&path).with_context(|| format!("--share {}", path.display()))?;
-    Ok(confined::Share {
-        socket,
-        mode: format!("{mode:o}"),
-        memory_mib: memory.unwrap_or(SHARED_MIB),
-    })
+    Ok(held::Share { socket, mode: format!("{mode:o}"), memory_mib: memory.unwrap_or(SHARED_MIB) })
+}
+
+/// What of `args` is no more, and what is in its place.
+fn gone(args: &ExportArgs) -> anyhow::Result<()> {
+    if args.recoverable.is_none() && args.recover.is_none() {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "--recoverable and --recover are no more: ring3 run holds a device (vfio:, vfio-user:) and \
+        starts its driver again when it dies, by itself. ring3d --hold has disks outlive their \
+        holder as well (docs/supervisor.md)"
+    )
+}
+
+/// Whether this process holds the device of `claim`, for a driver in a process of its own.
+fn is_held(claim: &Claim, args: &ExportArgs) -> bool {
+    let usual = matches!(claim.device.scheme.as_str(), "vfio" | "vfio-user")
+        && !claim.unprotected
+        && args.export == Export::Ublk
+        && !args.in_process;
+    usual || args.user.is_some() || args.share.is_some()
+}
+
+/// What a driver in a process of its own cannot be told.
+fn check_held(claim: &Claim, args: &ExportArgs) -> anyhow::Result<()> {
+    let of_one_process = [
+        ("--idle-poll", args.idle_poll > 0),
+        ("--transfer", claim.settings.level != Settings::default().level),
+    ];
+    match of_one_process.into_iter().find(|(_, given)| *given) {
+        Some((option, _)) => anyhow::bail!(
+            "{option} is of a driver in this process, which nobody starts again when it dies: say \
+            --in-process, too"
+        ),
+        None => Ok(()),
+    }
 }
 
 fn run(source: &Source, args: ExportArgs) -> anyhow::Result<ExitCode> {
+    gone(&args)?;
     let way = way(&args)?;
-    if let Some(user) = args.user {
-        let Source::Device(claim) = source else {
-            anyhow::bail!("--user: a disk without a device needs no driver: leave it out");
-        };
-        let export = confined::ExportConfig {
-            id: args.id,
-            queues: args.queues,
-            depth: args.depth,
-            max_io_kib: args.max_io,
-            poll_us: args.poll,
-            share: args.share.map(confined_share).transpose()?,
-            ..Default::default()
-        };
-        return confined::run(claim, None, (user, export), args.json);
-    }
-    if args.share.as_ref().is_some_and(|share| share.memory.is_some()) {
-        anyhow::bail!(
-            "--share: memory= is of --user: in one process, clients hand over what is free: leave \
-            it out"
-        );
-    }
     // SAFETY: a number of the command line, taken once, and before anything of this process is
     // opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
-    let sockets = serve::accesses(&args.sockets, |access: &Access| access.clients)?;
+    let accesses = serve::accesses(&args.sockets, |access: &Access| access.clients)?;
+    match source {
+        Source::Device(claim) if is_held(claim, &args) => run_held(claim, args, (accesses, ready)),
+        Source::Null { .. } if args.user.is_some() || args.share.is_some() => {
+            let option = if args.user.is_some() { "--user" } else { "--share" };
+            anyhow::bail!("{option}: a disk without a device needs no driver: leave it out")
+        }
+        _ => run_here(source, args, way, (accesses, ready)),
+    }
+}
+
+/// Holds the device of `claim`, for a driver in a process of its own.
+fn run_held(
+    claim: &Claim,
+    args: ExportArgs,
+    (accesses, ready): (Vec<Access>, Option<Ready>),
+) -> anyhow::Result<ExitCode> {
+    check_held(claim, &args)?;
+    let export = held::ExportConfig {
+        id: args.id,
+        queues: args.queues,
+        depth: args.depth,
+        max_io_kib: args.max_io,
+        poll_us: args.poll,
+        share: args.share.map(held_share).transpose()?,
+        scheduler: args.scheduler,
+        batch: args.batch,
+        ..Default::default()
+    };
+    let terms = server::Options { poll: Duration::from_micros(args.poll), ..Default::default() };
+    let shares = Shares::Disk { accesses, depth: terms.depth };
+    let beside = (!args.sockets.is_empty())
+        .then(|| serve::share::Share::bind(&shares, &args.sockets, (args.poll, terms.copy)))
+        .transpose()?;
+    let (user, json, stats) = (args.user, args.json, args.stats);
+    held::run(claim, None, export, beside, held::Wishes { user, json, ready, stats })
+}
+
+/// Drives `source` in this process.
+fn run_here(
+    source: &Source,
+    args: ExportArgs,
+    way: DiskExportKind,
+    (sockets, ready): (Vec<Access>, Option<Ready>),
+) -> anyhow::Result<ExitCode> {
     let options = Options {
         way,
         ublk: ublk::Options {
-            id: args.recover.or(args.id),
-            recovery: args.recoverable.map(Into::into).unwrap_or_default(),
-            recover: args.recover.is_some(),
+            id: args.id,
             queues: args.queues,
             depth: args.depth,
             max_bytes: args.max_io << 10,
             poll: Duration::from_micros(args.poll),
             idle_poll: Duration::from_micros(args.idle_poll),
             scheduler: args.scheduler,
-            shared_memory: args.share.is_some(),
             batches: args.batch,
         },
-        share: args.share.map(|SharedBy { path, mode, .. }| Share { path, mode }),
         sockets,
         json: args.json,
         ready,
@@ -504,6 +522,41 @@ mod tests {
             "/run/x,user=1",
         ] {
             assert!(shared_by(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: NvmeArgs,
+    }
+
+    #[test]
+    fn what_can_be_held_is_held_unless_the_user_or_an_option_wants_it_in_one_process() {
+        let held = |words: &str| {
+            let words = ["run", "--device"].into_iter().chain(words.split(' '));
+            let Line { args } = clap::Parser::try_parse_from(words).unwrap();
+            let unprotected = args.protection.unprotected;
+            is_held(&Claim { unprotected, ..Claim::new(args.device) }, &args.export)
+        };
+        for words in [
+            "vfio:0000:01:00.0",
+            "vfio-user:/run/x --socket /run/y",
+            "vfio:0000:01:00.0 --share /run/x --batch",
+            "sim:nvme --user nobody",
+            "sim:nvme --share /run/x",
+        ] {
+            assert!(held(words), "{words}");
+        }
+        for words in [
+            "vfio:0000:01:00.0 --in-process",
+            "vfio:0000:01:00.0 --export vduse",
+            "vfio:0000:01:00.0 --unprotected",
+            "uio:0000:01:00.0 --unprotected",
+            "sim:nvme",
+            "qtest:nvme",
+        ] {
+            assert!(!held(words), "{words}");
         }
     }
 }

@@ -13,8 +13,8 @@ use ring3_host::open::Claim;
 use ring3_host::{ExitReason, Ready};
 use ring3_supervisor::manifest::User;
 
-use super::confined;
 use super::disk::{FORCED, LOST};
+use super::held;
 use crate::dde::{self, Choice, Name};
 use crate::driving::{Protection, Signals};
 
@@ -61,12 +61,12 @@ pub struct Args {
     /// Who may use the interface later, beside root. Of use with --persist.
     #[arg(long, value_name = "USER")]
     owner: Option<User>,
-    /// Start the driver in a process of this user's, in a sandbox, which gets the card from this
-    /// one: `ring3 sandbox show DRIVER`. Without a supervisor, a driver that dies takes its
-    /// interface with it.
+    /// Hold the card and its interface here, as ring3d does, and start the driver in a process of
+    /// this user's, in a sandbox (`ring3 sandbox show DRIVER`), again when it dies: the interface
+    /// stays.
     #[arg(
         long, value_name = "NAME",
-        conflicts_with_all = ["persist", "ready_fd", "stats", "no_coalescing", "priority"],
+        conflicts_with_all = ["persist", "no_coalescing", "priority"],
     )]
     user: Option<User>,
     /// The interface stays at the end, with its addresses and without a link: who runs this again
@@ -187,12 +187,12 @@ fn way(args: &Args) -> anyhow::Result<NetExportKind> {
 /// Drives a card.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let way = way(&args)?;
-    if let Some(user) = args.user {
-        return run_as(user, args);
-    }
     // SAFETY: a number of the command line, taken once, and before anything of this process is
     // opened that is kept.
     let ready = args.ready_fd.map(|fd| unsafe { Ready::inherit(fd) }).transpose()?;
+    if let Some(user) = args.user {
+        return run_as(user, args, ready);
+    }
     let place =
         args.choice.place(&args.device, args.protection.unprotected, args.signals.chosen())?;
     let claim = claim(place.device().clone(), args.protection, args.signals);
@@ -228,7 +228,7 @@ fn claim(device: Uri, protection: Protection, signals: Signals) -> Claim {
 }
 
 /// The same by a driver of its own, confined.
-fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
+fn run_as(user: User, args: Args, ready: Option<Ready>) -> anyhow::Result<ExitCode> {
     if args.device.scheme == "remote" {
         anyhow::bail!(
             "--user: the card's driver is a process already, which serves it: leave --user out"
@@ -241,20 +241,16 @@ fn run_as(user: User, args: Args) -> anyhow::Result<ExitCode> {
     let driver = args.choice.hosted();
     driver.map_or(Ok(()), |name| dde::check(name, &args.device, args.signals.chosen()))?;
     let driver = driver.map(ToString::to_string);
-    let export = confined::ExportConfig {
-        kind: confined::Kind::Tap,
+    let export = held::ExportConfig {
+        kind: held::Kind::Tap,
         queues: args.queues,
         poll_us: args.poll,
         interface: Some(args.name.unwrap_or_else(|| tap::ANY.into())),
         owner: args.owner,
         engine: Some(args.engine.into()),
         mtu: args.mtu,
-        ..confined::ExportConfig::default()
+        ..held::ExportConfig::default()
     };
-    confined::run(
-        &claim(args.device, args.protection, args.signals),
-        driver,
-        (user, export),
-        args.json,
-    )
+    let wishes = held::Wishes { user: Some(user), json: args.json, ready, stats: args.stats };
+    held::run(&claim(args.device, args.protection, args.signals), driver, export, None, wishes)
 }

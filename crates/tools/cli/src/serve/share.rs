@@ -2,6 +2,7 @@
 //! and who comes to them is the driver's.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring3_broker::server::{Access, Listener, card};
@@ -9,7 +10,10 @@ use ring3_class::net::Mac;
 use ring3_control::drive::{self, DriverCommand, Offered};
 use ring3_control::status::DiskStatus;
 use ring3_host::serve::{AccessPaths, ServedInfo, Shares};
-use ring3_supervisor::export::{CancelFlags, Export, Refusal, ServeRequest, StatusSource};
+use ring3_supervisor::export::ublk::Ublk;
+use ring3_supervisor::export::{
+    CancelFlags, EventSender, Export, Refusal, ServeRequest, StatusSource,
+};
 use serde_json::Value;
 
 /// The sockets of one disk or card, which go with this value.
@@ -81,6 +85,11 @@ impl Share {
             share.listeners.push(listener?);
         }
         Ok(share)
+    }
+
+    /// The paths of its sockets.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.listeners.iter().map(Listener::path)
     }
 
     /// Whether it is a network card that is shared.
@@ -173,5 +182,66 @@ impl Export for Share {
         // Who comes from now on finds no socket.
         self.listeners.clear();
         Ok(())
+    }
+}
+
+/// The one disk of a device as the kernel's, and shared with clients beside: users of the block
+/// device wait while a driver is followed by the next one, and clients connect again.
+pub struct Beside {
+    disk: Ublk,
+    share: Share,
+}
+
+impl Beside {
+    /// `share` of `disk`.
+    pub fn new(disk: Ublk, share: Share) -> Self {
+        Self { disk, share }
+    }
+}
+
+impl Export for Beside {
+    fn speak(&mut self, voice: EventSender) {
+        self.disk.speak(voice);
+    }
+
+    fn create(&mut self, offered: &Offered, vain: &CancelFlags) -> Result<(), Refusal> {
+        self.share.create(offered, vain)?;
+        self.disk.create(offered, vain)
+    }
+
+    fn recover(&mut self, vain: &CancelFlags) -> Result<(), String> {
+        self.disk.recover(vain)
+    }
+
+    fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String> {
+        // The driver's answer to the disk is the one that is waited for.
+        let mut requests = self.share.serve(offered)?;
+        requests.extend(self.disk.serve(offered)?);
+        Ok(requests)
+    }
+
+    fn start(&mut self) -> Result<Arc<dyn StatusSource>, String> {
+        self.disk.start()
+    }
+
+    fn hear_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
+        self.share.hear_shared(mapped, addresses);
+    }
+
+    fn hear_lent(&mut self, number: u64, refused: Option<String>) {
+        self.disk.hear_lent(number, refused);
+    }
+
+    fn hold_clients(&mut self) {
+        self.disk.hold_clients();
+    }
+
+    fn quiesce(&mut self) -> Result<(), String> {
+        self.disk.quiesce()
+    }
+
+    fn stop(&mut self, force: bool) -> Result<(), Refusal> {
+        self.disk.stop(force)?;
+        self.share.stop(force)
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use ring3_control::status::DiskStatus;
@@ -24,7 +25,12 @@ pub(super) struct Seen {
     path: PathBuf,
     link: Option<PathBuf>,
     bytes: u64,
+    name: String,
+    block: u32,
+    queues: u16,
     refused: Refused,
+    /// Its partition table was read; `None` if nobody reads it.
+    looked: Option<Arc<AtomicBool>>,
     /// The kernel's counts of requests, which are looked at every second and so stay open.
     in_flight: OnceLock<File>,
     stat: OnceLock<File>,
@@ -38,7 +44,11 @@ impl Seen {
             path: disk.device.path(),
             link: disk.link.clone(),
             bytes: disk.bytes,
+            name: disk.name.clone(),
+            block: disk.block,
+            queues: disk.device.queues(),
             refused,
+            looked: disk.partitions.as_ref().map(Watch::looked),
             in_flight: OnceLock::new(),
             stat: OnceLock::new(),
         }
@@ -93,6 +103,11 @@ impl StatusSource for Disks {
         self.lent.descriptors()
     }
 
+    fn is_settled(&self) -> bool {
+        let mut looked = self.disks.iter().filter_map(|disk| disk.looked.as_ref());
+        looked.all(|looked| looked.load(Ordering::Acquire))
+    }
+
     fn in_flight(&self) -> u64 {
         self.disks.iter().map(Seen::in_flight).sum()
     }
@@ -110,6 +125,9 @@ impl StatusSource for Disks {
                 path: disk.path.display().to_string(),
                 link: disk.link.as_ref().map(|link| link.display().to_string()),
                 bytes: disk.bytes,
+                disk: disk.name.clone(),
+                block_size: disk.block,
+                queues: disk.queues,
                 reads: get(0),
                 writes: get(4),
                 bytes_read: get(2) * SECTOR,
