@@ -2,26 +2,26 @@
 
 mod accesses;
 pub mod campaign;
-mod cards;
-mod dde;
-mod disk;
+pub mod cards;
+pub mod dde;
+pub mod disk;
 mod effort;
 mod forward;
 pub mod guest;
-mod instructions;
-mod irq_delay;
-mod kill;
+pub mod instructions;
+pub mod irq_delay;
+pub mod kill;
 pub mod load;
 mod look;
-mod loopback;
+pub mod loopback;
 pub mod open;
 mod paper;
-mod ping;
+pub mod ping;
 mod progress;
 pub mod restart;
 pub mod ring3d;
-mod tcp;
-mod udp_echo;
+pub mod tcp;
+pub mod udp_echo;
 
 use std::process::ExitCode;
 

@@ -18,6 +18,7 @@ mod doctor;
 mod driving;
 mod faults;
 mod findings;
+mod job;
 mod lab;
 mod leave;
 mod model;
@@ -129,6 +130,9 @@ enum Command {
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
+    /// What this program has another process of it do.
+    #[command(name = job::COMMAND, hide = true)]
+    Job(Box<job::Args>),
     /// What `ring3 run --share` starts beside itself.
     #[command(name = ring3_host::share::guard::COMMAND, hide = true)]
     ShareGuard,
@@ -190,6 +194,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dde(command) => dde::run(command),
         Command::Devices(args) => devices::run(args),
         Command::Faults(args) => faults::run(&args),
+        Command::Job(args) => job::run(*args),
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),

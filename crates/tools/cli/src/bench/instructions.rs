@@ -15,6 +15,7 @@ use ring3_driver::{Interrupts, ata, e1000, virtio};
 use ring3_model::{Model, SimHandle};
 
 use super::open::first_disk;
+use crate::job::Job;
 
 /// Reads of one count.
 const READS: u64 = 3200;
@@ -33,27 +34,12 @@ pub struct Args {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Put this many reads at a time through the driver and print nothing: what runs under
-    /// callgrind.
-    #[arg(long, hide = true)]
-    drive: Option<u16>,
-    /// The driver that is meant.
-    #[arg(long, hide = true, default_value = "process")]
-    subject: String,
 }
 
 /// Counts, and fails if what a user of the NVMe driver pays for a read is more than is wanted, in
 /// batches of any size. What a packet costs in a card's driver is shown beside what is wanted of
 /// it, and decides nothing.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let (Some(_), Some(card)) = (args.drive, Card::named(&args.subject)) {
-        return drive_card(card).map(|()| ExitCode::SUCCESS);
-    }
-    if let Some(batch) = args.drive {
-        let subject = Subject::named(&args.subject)
-            .with_context(|| format!("{} is no subject", args.subject))?;
-        return drive_simulated(subject, batch).map(|()| ExitCode::SUCCESS);
-    }
     let program =
         std::env::current_exe().context("finding this program, which runs under callgrind")?;
     let mut counts = Vec::new();
@@ -61,15 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for (subject, (batch, _)) in
             Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch)))
         {
-            let words = [
-                "bench",
-                "instructions",
-                "--drive",
-                &batch.to_string(),
-                "--subject",
-                subject.placement(),
-            ]
-            .map(str::to_owned);
+            let words = Job::Drive { subject: subject.placement().into(), batch }.words()?;
             let mut counted = Measurement::new(round, workload(batch), subject.placement());
             for scope in Scope::ALL {
                 let per_read = count(&program, &words, scope.functions())? as f64
@@ -79,8 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             counts.push(counted);
         }
         for card in Card::ALL {
-            let words = ["bench", "instructions", "--drive", "32", "--subject", card.placement()]
-                .map(str::to_owned);
+            let words = Job::Drive { subject: card.placement().into(), batch: 32 }.words()?;
             let per_packet = count(&program, &words, &Card::FUNCTIONS)? as f64 / PACKETS as f64;
             let counted = Measurement::new(round, Card::WORKLOAD, card.placement());
             counts.push(counted.with(Scope::Driver.metric(), per_packet));
@@ -152,6 +129,15 @@ fn show(report: &Report, args: &Args) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Drives what that subject is, and prints nothing.
+pub fn drive_one(subject: &str, batch: u16) -> Result<()> {
+    if let Some(card) = Card::named(subject) {
+        return drive_card(card);
+    }
+    let disk = Subject::named(subject).with_context(|| format!("{subject} is no subject"))?;
+    drive_simulated(disk, batch)
 }
 
 /// The driver over a simulated disk, which does its work only between submission and reaping.

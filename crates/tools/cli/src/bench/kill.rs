@@ -5,7 +5,6 @@ mod killer;
 mod life;
 mod served;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,7 @@ use ring3_backend::Uri;
 use ring3_bench::kill::{HandOvers, Outcome, Word};
 
 use killer::Killer;
-use life::live;
+pub use life::live;
 use served::{Served, serve};
 
 /// Every so many kills, one meets a driver that starts.
@@ -48,19 +47,10 @@ pub struct Args {
     /// Print the outcome as a JSON object.
     #[arg(long)]
     json: bool,
-    /// Be a driver with this journal and the lease that is standard input: what is killed. It goes
-    /// on with what the last has left, if that is there.
-    #[arg(long, hide = true, requires = "life")]
-    journal: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    life: Option<u32>,
 }
 
 /// Kills drivers, and fails if a block was wrong.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let (Some(journal), Some(life)) = (&args.journal, args.life) {
-        return live(journal, life);
-    }
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Release)).context("taking signals")?;

@@ -1,6 +1,5 @@
 //! A guest with two cards of one model, and who is at the other end of their cables.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -17,6 +16,7 @@ use super::here::{host, network};
 use super::{Card, Options};
 use crate::bench::campaign::complete;
 use crate::bench::guest::{NAME, with_this_program};
+use crate::job::Job;
 
 /// An instruction is 2^4 ns: 62.5 million a second, about as many as a host emulates beside a
 /// card's work, so that the clocks of a guest that sleeps between packets and of who sends them
@@ -114,33 +114,17 @@ pub fn on_one_processor(guest: &mut Guest, options: &Options) {
     }
 }
 
-/// The benchmark called `bench` in `guest`, by its command with the options `words`, from where an
+/// The benchmark called `bench` in `guest`, by the job that begins with a round, from where an
 /// interrupted run of the same was.
 pub fn measure(
     bench: &str,
     options: &Options,
     card: Card,
     guest: Guest,
-    words: &str,
+    job: &dyn Fn(u32) -> Job,
 ) -> Result<Report> {
-    let command =
-        |first| format!("{NAME}{INTERFACE}{}", here(options, &format!("{bench} {words}"), first));
+    let command = |first| Ok(format!("{NAME}{INTERFACE}{}", job(first).command()?));
     run(bench, options, card, guest, &command, &|line| serde_json::from_str(line).ok())
-}
-
-/// How the command in the guest is told of the loads and placements that were chosen.
-pub fn chosen(loads: &[impl Display], placements: &[String]) -> String {
-    let loads = loads.iter().map(|load| format!(" --load {load}"));
-    loads.chain(placements.iter().map(|placement| format!(" --placement {placement}"))).collect()
-}
-
-/// The command of `ring3 bench` that measures in the guest, from round `first` on.
-pub fn here(options: &Options, words: &str, first: u32) -> String {
-    let (mode, rounds) = (options.mode.name(), options.rounds());
-    format!(
-        "ring3 bench {words} --here --interface $card --device vfio:$RING3 --mode {mode} --rounds \
-        {rounds} --first {first}"
-    )
 }
 
 /// The same by `command`, which is made for the first round that is missing, and whose lines `read`
@@ -150,12 +134,12 @@ pub fn run(
     options: &Options,
     card: Card,
     guest: Guest,
-    command: &dyn Fn(u32) -> String,
+    command: &dyn Fn(u32) -> Result<String>,
     read: &dyn Fn(&str) -> Option<Event>,
 ) -> Result<Report> {
     std::fs::create_dir_all(&options.out)?;
     let rounds = options.rounds();
-    let plan = [options.kernel.clone(), card.model().into(), command(1)];
+    let plan = [options.kernel.clone(), card.model().into(), command(1)?];
     let mut journal =
         Journal::open(&options.out.join(format!("{bench}-{}.rounds", options.mode.name())), &plan)?;
     if journal.finished() > 0 {
@@ -165,7 +149,7 @@ pub fn run(
     let instruction_ns =
         guest.instruction_shift.filter(|_| options.instructions()).map_or(0, |shift| 1 << shift);
     let (lab, measured) = complete(&mut journal, rounds, &mut |_| {}, |first, progress| {
-        let outcome = follow(&guest.step("measure", &command(first)), rounds, read, progress)?;
+        let outcome = follow(&guest.step("measure", &command(first)?), rounds, read, progress)?;
         Ok(outcome.qemu)
     })?;
     let lab = Lab { disk: card.model().into(), instruction_ns, quick: options.quick, ..lab };
