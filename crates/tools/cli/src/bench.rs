@@ -26,6 +26,7 @@ pub mod udp_echo;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ring3_bench::provenance;
 
 use crate::split;
 
@@ -69,8 +70,14 @@ pub enum Command {
     UdpEcho(Box<udp_echo::Args>),
 }
 
+/// Begins a measurement, whose reports say what others did meanwhile.
+pub fn begin() {
+    provenance::begin(option_env!("RING3_COMMIT"));
+}
+
 /// Runs the command.
 pub fn run(command: Command) -> Result<ExitCode> {
+    begin();
     match command {
         Command::Dde(args) => dde::run(&args),
         Command::Disk(args) => disk::run(&args),

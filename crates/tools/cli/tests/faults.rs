@@ -1,5 +1,8 @@
 //! `ring3 faults`: nothing that was promised is broken, and figures are what they say.
 
+#[path = "../../bench/tests/conforms/mod.rs"]
+mod conforms;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -18,8 +21,10 @@ fn faults(words: &[&str]) -> Output {
 }
 
 fn report(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(conforms::check(&report), Ok(()));
+    report
 }
 
 fn number(value: &Value, name: &str) -> u64 {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ring3_split import source_options
+from ring3_split import shared_report, source_options
 from ring3_split.commands import numbers, report
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
@@ -135,6 +135,7 @@ def run(
     kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path
 ) -> None:
     """Measures, prints and draws."""
+    others = shared_report.Others()
     found = benching.bench(
         kernel,
         name,
@@ -142,7 +143,7 @@ def run(
         request(arguments, folder / "bench.log"),
         report.heard(arguments.verbose),
     )
-    report.show(found, benching.show(found), arguments.json)
+    report.show(benching.told(found, others), benching.show(found), arguments.json)
     if arguments.plot:
         # matplotlib takes half a second to load
         from ring3_split.generate import picture  # noqa: PLC0415

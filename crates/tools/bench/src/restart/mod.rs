@@ -14,16 +14,9 @@ pub use load::{BLOCK, Load, Pause, Seen};
 
 use crate::stats::Summary;
 
-/// The schema's version.
-pub const VERSION: u32 = 1;
-
 /// What was seen. docs/bench.md describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// `restart`.
-    pub bench: String,
-    /// [`VERSION`].
-    pub version: u32,
     /// The running kernel's release.
     pub kernel: String,
     /// The controller.

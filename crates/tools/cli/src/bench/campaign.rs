@@ -120,8 +120,7 @@ impl Campaign {
             true => format!("{}-{}.json", report.bench, report.lab.mode),
         };
         let path = self.out.join(name);
-        let text = serde_json::to_string_pretty(&report)?;
-        fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+        report.write(&path)?;
         let Lab { kernel, qemu, mode, vcpus, disk, .. } = &report.lab;
         outln!(
             "\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}",

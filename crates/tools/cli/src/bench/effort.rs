@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use ring3_bench::disk::machine;
+use ring3_bench::report::{Measurement, Report};
 use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 use serde::Serialize;
 
@@ -147,10 +149,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     prepare(&cache, &[Need::Hosting, Need::Cloc], &mut |line| errln!("{line}"))?;
     let effort = measure(&top, &cache)?;
     match args.json {
-        true => outln!("{}", serde_json::to_string(&effort)?),
+        true => outln!("{}", serde_json::to_string(&report(&effort)?)?),
         false => show(&effort),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// As all benchmarks tell their results: lines of each part, and of each driver.
+fn report(effort: &Effort) -> Result<Report> {
+    let lines = |workload: &str, name: &str, lines: u64| {
+        Measurement::new(1, workload, name).with("lines", lines as f64)
+    };
+    let parts = effort.parts.iter().map(|part| lines("written", &part.part, part.lines));
+    let drivers = effort.drivers.iter().flat_map(|driver| {
+        let written = lines("written", &driver.driver, driver.written);
+        [written, lines("of the kernel", &driver.driver, driver.kernel_lines)]
+    });
+    let all: Vec<_> = parts.chain(drivers).collect();
+    Ok(Report::new("effort", machine(false), &all).with_own(effort)?)
 }
 
 fn measure(top: &Path, cache: &Cache) -> Result<Effort> {

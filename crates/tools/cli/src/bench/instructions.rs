@@ -1,6 +1,5 @@
 //! `ring3 bench instructions`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,15 +80,11 @@ fn workload(batch: u16) -> String {
 }
 
 fn show(report: &Report, args: &Args) -> Result<()> {
-    let text = serde_json::to_string_pretty(report)? + "\n";
     if let Some(folder) = &args.out {
-        let path = folder.join("instructions.json");
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&path, &text))
-            .with_context(|| format!("writing {}", path.display()))?;
+        report.write(&folder.join("instructions.json"))?;
     }
     if args.json {
-        crate::output::write(format_args!("{text}"));
+        crate::output::write(format_args!("{}", report.text()?));
         return Ok(());
     }
     outln!(

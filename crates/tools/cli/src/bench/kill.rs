@@ -13,7 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use ring3_backend::Uri;
+use ring3_bench::disk::machine;
 use ring3_bench::kill::{HandOvers, Outcome, Word};
+use ring3_bench::report::Report;
 
 use killer::Killer;
 pub use life::live;
@@ -126,7 +128,8 @@ fn progress(times: u32) -> ProgressBar {
 
 fn show(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     if json {
-        outln!("{}", serde_json::to_string(outcome)?);
+        let report = Report::of("kill", machine(false), ("kill", &outcome.model), outcome)?;
+        outln!("{}", serde_json::to_string(&report)?);
     } else {
         let Outcome { model, kills, kills_at_start, writes, reads, mismatches, .. } = outcome;
         outln!("{model}: {kills} drivers killed, {kills_at_start} of them while they started");
@@ -148,7 +151,9 @@ fn show(outcome: &Outcome, json: bool) -> Result<ExitCode> {
 
 fn show_hand_overs(outcome: &HandOvers, json: bool) -> Result<ExitCode> {
     if json {
-        outln!("{}", serde_json::to_string(outcome)?);
+        let whose = ("hand-over", &outcome.model[..]);
+        let report = Report::of("kill", machine(false), whose, outcome)?;
+        outln!("{}", serde_json::to_string(&report)?);
     } else {
         let HandOvers { model, hand_overs, in_flight, writes, reads, mismatches, resets, .. } =
             outcome;

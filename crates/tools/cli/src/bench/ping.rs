@@ -92,8 +92,7 @@ fn on(args: &Args, kernel: &str) -> Result<Report> {
     let job = |first| Job::Ping(args.choice.task(first));
     let report = measure(&name, &options, args.card, machine, &job)?;
     let path = options.out.join(format!("{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(&report)? + "\n")
-        .with_context(|| format!("writing {}", path.display()))?;
+    report.write(&path)?;
     Ok(report)
 }
 

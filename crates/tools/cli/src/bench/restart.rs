@@ -10,7 +10,9 @@ mod supervised;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use ring3_bench::disk::machine;
+use ring3_bench::report::{Lab, Report};
 use ring3_bench::restart::{Databases, Outcome};
 use ring3_lab::DEFAULT_KERNEL;
 
@@ -112,33 +114,53 @@ impl Controller {
     }
 }
 
-/// What one run has shown.
-enum Found {
+/// What one run has shown, in words and as a report.
+struct Found {
+    report: Report,
+    figures: Figures,
+}
+
+/// What is in a report of this benchmark.
+enum Figures {
     Load(Box<Outcome>),
     Databases(Databases),
 }
 
 impl Found {
-    /// Whether nobody has seen an error, nor anything wrong.
-    fn is_right(&self) -> bool {
-        match self {
-            Self::Load(outcome) => (outcome.errors, outcome.mismatches) == (0, 0),
-            // A database that has lost something has ended the run.
-            Self::Databases(databases) => databases.errors == 0,
-        }
+    fn load(outcome: Outcome, lab: Lab) -> Result<Self> {
+        let load = if outcome.ext4 { "ext4" } else { "disk" };
+        let report = Report::of("restart", lab, (load, &outcome.controller), &outcome)?;
+        Ok(Self { report, figures: Figures::Load(outcome.into()) })
     }
 
-    fn json(&self) -> serde_json::Result<serde_json::Value> {
-        match self {
-            Self::Load(outcome) => serde_json::to_value(outcome),
-            Self::Databases(databases) => serde_json::to_value(databases),
+    fn databases(databases: Databases, lab: Lab) -> Result<Self> {
+        let report = Report::of("restart-databases", lab, ("databases", "nvme"), &databases)?;
+        Ok(Self { report, figures: Figures::Databases(databases) })
+    }
+
+    /// What an earlier run has written.
+    fn read(path: &Path, databases: bool) -> Option<Self> {
+        let report = Report::read(path).ok()?;
+        let figures = match databases {
+            true => Figures::Databases(report.own().ok()?),
+            false => Figures::Load(report.own().ok()?),
+        };
+        Some(Self { report, figures })
+    }
+
+    /// Whether nobody has seen an error, nor anything wrong.
+    fn is_right(&self) -> bool {
+        match &self.figures {
+            Figures::Load(outcome) => (outcome.errors, outcome.mismatches) == (0, 0),
+            // A database that has lost something has ended the run.
+            Figures::Databases(databases) => databases.errors == 0,
         }
     }
 
     fn show(&self) {
-        match self {
-            Self::Load(outcome) => show(outcome),
-            Self::Databases(databases) => databases::show(databases),
+        match &self.figures {
+            Figures::Load(outcome) => show(outcome),
+            Figures::Databases(databases) => databases::show(databases),
         }
     }
 }
@@ -152,10 +174,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let found = measure(args)?;
     if !args.here {
         let name = if args.databases.is_some() { "databases.json" } else { "restart.json" };
-        write(&args.out.join(name), &found)?;
+        found.report.write(&args.out.join(name))?;
     }
     if args.json {
-        outln!("{}", found.json()?)
+        outln!("{}", serde_json::to_string(&found.report)?)
     } else {
         found.show()
     }
@@ -164,17 +186,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn measure(args: &Args) -> Result<Found> {
     match args.databases {
-        Some(seconds) => Ok(Found::Databases(databases::measure(args, seconds)?)),
-        None if args.here => Ok(Found::Load(here::measure(args)?.into())),
-        None => Ok(Found::Load(guest::measure(args)?.into())),
+        Some(seconds) => databases::measure(args, seconds),
+        None if args.here => Found::load(here::measure(args)?, machine(false)),
+        None => guest::measure(args),
     }
-}
-
-fn write(path: &Path, found: &Found) -> Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    let text = serde_json::to_string_pretty(&found.json()?)?;
-    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
 impl Args {

@@ -143,6 +143,7 @@ impl FromStr for Fault {
 
 /// Injects faults; no success if something was seen that must not be.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    crate::bench::begin();
     match &args.command {
         Some(Command::Merge { files, form }) => return merge(files, *form),
         Some(Command::Lone(args)) => return lone::run(args),

@@ -229,17 +229,13 @@ impl Options {
         figure: Option<String>,
         table: impl FnOnce(&Report) -> String,
     ) -> Result<()> {
-        fs::create_dir_all(&self.out).with_context(|| format!("making {}", self.out.display()))?;
-        let text = serde_json::to_string_pretty(report)? + "\n";
-        for (kind, text) in [("json", Some(&text)), ("svg", figure.as_ref())] {
-            let path = self.out.join(format!("{}.{kind}", report.bench));
-            text.map_or(Ok(()), |text| fs::write(&path, text))
-                .with_context(|| format!("writing {}", path.display()))?;
+        report.write(&self.out.join(format!("{}.json", report.bench)))?;
+        if let Some(figure) = figure {
+            let path = self.out.join(format!("{}.svg", report.bench));
+            fs::write(&path, figure).with_context(|| format!("writing {}", path.display()))?;
         }
-        crate::output::write(format_args!(
-            "{}",
-            if self.json { text } else { format!("\n{}", table(report)) }
-        ));
+        let text = if self.json { report.text()? } else { format!("\n{}", table(report)) };
+        crate::output::write(format_args!("{text}"));
         Ok(())
     }
 }
