@@ -24,6 +24,7 @@ mod leave;
 mod model;
 mod net;
 mod nvme;
+mod plot;
 mod record;
 mod run;
 mod sandbox;
@@ -81,6 +82,8 @@ enum Command {
     Model(model::Args),
     /// Ask an NVMe controller what it is and how it is.
     Nvme(nvme::Args),
+    /// Draw a report of a benchmark or a campaign as a figure.
+    Plot(plot::Args),
     /// Run another command of this program and record all that passes between its device and the
     /// driver.
     Record(record::RecordArgs),
@@ -198,6 +201,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
+        Command::Plot(args) => plot::run(&args),
         Command::Record(args) => args.words().map(|words| execute(Cli::try_parse_from(words))),
         Command::Replay(args) => match args.words()? {
             Some(words) => Ok(execute(Cli::try_parse_from(words))),

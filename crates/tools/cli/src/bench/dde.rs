@@ -13,7 +13,7 @@ use ring3_bench::disk::Event;
 use ring3_bench::net::hosted::{
     Extent, HOSTED_PLACEMENTS, HOSTED_USUAL, HostedLoad, Pinger, Services, measure_hosted,
 };
-use ring3_bench::plot::{draw_distributions, draw_hosted};
+use ring3_bench::plot::draw_distributions;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_hosted;
 use ring3_driver::registry::Settings;
@@ -102,9 +102,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = guest::run("dde", options, Card::E1000e, guest, &command, &|line| {
         serde_json::from_str(line).ok()
     })?;
-    fs::write(options.out.join("dde-latencies.svg"), draw_distributions(&report))
+    fs::write(options.out.join("dde-latencies.svg"), draw_distributions(&report)?)
         .context("writing dde-latencies.svg")?;
-    options.write(&report, Some(draw_hosted(&report)), render_hosted)?;
+    options.write(&report, true, render_hosted)?;
     Ok(ExitCode::SUCCESS)
 }
 

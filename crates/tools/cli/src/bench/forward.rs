@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         cards::guest::run("forward", &args.options, args.card, guest, &command, &|line| {
             event(line, args.options.mode)
         })?;
-    args.options.write(&report, None, render_forward)?;
+    args.options.write(&report, false, render_forward)?;
     Ok(ExitCode::SUCCESS)
 }
 

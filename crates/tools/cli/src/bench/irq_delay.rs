@@ -9,7 +9,6 @@ use ring3_backend::OpenOptions;
 use ring3_bench::disk::{Event, machine};
 use ring3_bench::irq_delay::Card;
 use ring3_bench::net::{Ask, Load, Sockets, User};
-use ring3_bench::plot::draw_delays;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_delays;
 
@@ -60,7 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         + rounds * (Duration::from_secs(60) + runs * Duration::from_millis(60));
     let job = |first| Job::IrqDelay { runs, task: Task::new(options, first) };
     let report = measure("irq-delay", options, Model::E1000e, guest, &job)?;
-    options.write(&report, Some(draw_delays(&report)), render_delays)?;
+    options.write(&report, true, render_delays)?;
     Ok(ExitCode::SUCCESS)
 }
 

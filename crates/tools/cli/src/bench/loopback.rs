@@ -13,7 +13,6 @@ use ring3_bench::net::Method;
 use ring3_bench::net::loopback::{
     ClassPort, LOOPBACK_PLACEMENTS, Loop, Pace, PacketSocket, Port, frame, run as measure,
 };
-use ring3_bench::plot::draw_loopback;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_loopback;
 use ring3_class::net::Mac;
@@ -77,7 +76,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let report = guest::run("loopback", options, args.card, guest, &command, &|line| {
         serde_json::from_str(line).ok()
     })?;
-    options.write(&report, Some(draw_loopback(&report)), render_loopback)?;
+    options.write(&report, true, render_loopback)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ring3_bench::disk::Event;
 use ring3_bench::net::{STREAM_PLACEMENTS, Way, measure_stream};
-use ring3_bench::plot::draw_streams;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_streams;
 
@@ -53,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut guest = two_cards("tcp", args.card, options, &wires);
     guest.time_limit = choice.time_limit(Duration::from_secs(300), Duration::from_secs(10));
     let report = measure("tcp", options, args.card, guest, &|first| Job::Tcp(choice.task(first)))?;
-    options.write(&report, Some(draw_streams(&report)), render_streams)?;
+    options.write(&report, true, render_streams)?;
     Ok(ExitCode::SUCCESS)
 }
 

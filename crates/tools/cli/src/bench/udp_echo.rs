@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ring3_bench::disk::Event;
 use ring3_bench::net::{Ask, Host, Load, PLACEMENTS, SWEEP, USUAL, Wire, ask_for};
-use ring3_bench::plot::draw_echo;
 use ring3_bench::report::{Measurement, Report};
 use ring3_bench::table::{render_cpu, render_packets};
 use ring3_lab::Guest;
@@ -115,12 +114,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         false => measure("udp-echo", options, args.card, guest, &job)?,
         true => forwarded(args, dpdk::with(guest)?, &wires[1], &job)?,
     };
-    let (figure, table): (_, fn(&Report) -> String) = if args.cpu {
-        (None, render_cpu)
-    } else {
-        (Some(draw_echo(std::slice::from_ref(&report))), render_packets)
-    };
-    options.write(&report, figure, table)?;
+    let table = if args.cpu { render_cpu } else { render_packets };
+    options.write(&report, !args.cpu, table)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use ring3_backend::Uri;
+use ring3_bench::plot;
 use ring3_bench::report::Report;
 use ring3_lab::DEFAULT_KERNEL;
 use serde::{Deserialize, Serialize};
@@ -222,16 +223,18 @@ impl Options {
         self.mode == Mode::Instructions
     }
 
-    /// Writes report and figure, and prints the report, as `table` has it or as JSON.
+    /// Writes the report, and its figure if it `has_figure`, and prints the report, as `table` has
+    /// it or as JSON.
     pub fn write(
         &self,
         report: &Report,
-        figure: Option<String>,
+        has_figure: bool,
         table: impl FnOnce(&Report) -> String,
     ) -> Result<()> {
         report.write(&self.out.join(format!("{}.json", report.bench)))?;
-        if let Some(figure) = figure {
+        if has_figure {
             let path = self.out.join(format!("{}.svg", report.bench));
+            let figure = plot::draw(std::slice::from_ref(report))?;
             fs::write(&path, figure).with_context(|| format!("writing {}", path.display()))?;
         }
         let text = if self.json { report.text()? } else { format!("\n{}", table(report)) };
