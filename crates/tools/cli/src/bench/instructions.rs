@@ -10,6 +10,8 @@ use ring3_bench::disk::machine;
 use ring3_bench::instructions::{BATCHES, Scope, Subject, count, drive};
 use ring3_bench::packets::{self, Card};
 use ring3_bench::report::{Measurement, Report};
+use ring3_bench::stats::Summary;
+use ring3_bench::table::Table;
 use ring3_driver::{Interrupts, ata, e1000, virtio};
 use ring3_model::{Model, SimHandle};
 
@@ -87,10 +89,9 @@ fn show(report: &Report, args: &Args) -> Result<()> {
         crate::output::write(format_args!("{}", report.text()?));
         return Ok(());
     }
-    outln!(
-        "instructions per 4 KiB read: all that a user pays, what is wanted of that, and the share \
-        of driver and class:"
-    );
+    let spread = |counted: &Summary| format!("+-{:.1}", (counted.max - counted.min) / 2.0);
+    let heads = ["all that a user pays", "", "wanted", "driver and class", "counts"];
+    let mut reads = Table::new("instructions per 4 KiB read", heads);
     for (subject, (batch, wanted)) in
         Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch)))
     {
@@ -99,30 +100,22 @@ fn show(report: &Report, args: &Args) -> Result<()> {
             Scope::ALL.map(|scope| report.get(&workload, placement, scope.metric()));
         let (Some(driver), Some(user)) = (driver, user) else { continue };
         let wanted = if subject == Subject::Nvme { format!("{wanted:.0}") } else { "-".into() };
-        outln!(
-            "  {placement:<15} {workload:<16} {:6.1} {wanted:>5} {:6.1}  (+-{:.1} in {} counts)",
-            user.median,
-            driver.median,
-            (user.max - user.min) / 2.0,
-            user.rounds
-        );
+        let [paid, own] = [user, driver].map(|counted| format!("{:.1}", counted.median));
+        let cells = [paid, spread(user), wanted, own, user.rounds.to_string()];
+        reads.line(format!("{placement}, {workload}"), cells);
     }
-    outln!(
-        "instructions of the driver per packet of 64 bytes, sent and received, in batches of 32, \
-        and what is wanted of that:"
-    );
+    let heads = ["driver", "", "wanted", "counts"];
+    let mut packets =
+        Table::new("instructions per packet of 64 bytes, sent and received, by 32", heads);
     for card in Card::ALL {
-        let Some(counted) = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric())
-        else {
-            continue;
-        };
-        let (placement, median, wanted) = (card.placement(), counted.median, card.wanted());
-        outln!(
-            "  {placement:<20} {median:6.1} {wanted:>5.0}  (+-{:.1} in {} counts)",
-            (counted.max - counted.min) / 2.0,
-            counted.rounds
-        );
+        let counted = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric());
+        if let Some(counted) = counted {
+            let [paid, wanted] = [counted.median, card.wanted()].map(|count| format!("{count:.1}"));
+            let cells = [paid, spread(counted), wanted, counted.rounds.to_string()];
+            packets.line(card.placement(), cells);
+        }
     }
+    crate::output::write(format_args!("{}\n{}", reads.text(), packets.text()));
     Ok(())
 }
 
