@@ -78,8 +78,8 @@ fn table(devices: &[Identity]) -> String {
     }
     let mut text = table.text();
     if devices.iter().any(|device| device.state == State::Orphan) {
-        text += "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with it, \
-            ring3 vduse delete deletes it\n";
+        text += "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with \
+            it, ring3 vduse delete deletes it\n";
     }
     text.trim_end().into()
 }

@@ -185,8 +185,9 @@ fn host(report: &Report) -> String {
             )
         }
         (true, "instructions") => format!(
-            "the host was busy: others took {median} % of its processors, {max} % at most; counts of instructions do not mind, \
-             but for one request in flight: the interrupt then comes before the sleep, and who polls looks longer\n"
+            "the host was busy: others took {median} % of its processors, {max} % at most; counts \
+            of instructions do not mind, but for one request in flight: the interrupt then comes \
+            before the sleep, and who polls looks longer\n"
         ),
         (true, _) => format!(
             "THE HOST WAS BUSY: others took {median} % of its processors, {max} % at most; by the \
