@@ -78,7 +78,7 @@ fn every_metric_is_documented_with_its_unit() {
 fn every_placement_is_documented() {
     assert_eq!(
         first_cells(DOCUMENT, "placement"),
-        BTreeSet::from(Placement::ALL.map(|placement| placement.to_string()))
+        Placement::ALL.iter().map(ToString::to_string).collect()
     );
 }
 

@@ -62,10 +62,10 @@ const COLUMNS: [(&str, &str); 7] = [
 /// smallest and the largest round, and the ratio to the kernel's best. What was not measured is
 /// left out.
 pub fn render(report: &Report) -> String {
-    let placements = Placement::ALL.map(Placement::name);
+    let placements = || Placement::ALL.iter().map(|one| one.name());
     let table = |columns: &Columns| {
         let columns = columns.iter().map(|(heading, load, metric)| (*heading, *load, *metric));
-        grid(report, "", placements, columns)
+        grid(report, "", placements(), columns)
     };
     let mut text = joined(TABLES.iter().map(table));
     if report.ratios.iter().any(|ratio| ratio.best) {

@@ -130,6 +130,9 @@ fn time_limit(plan: &Plan) -> Duration {
 pub const NAME: &str = r#"[ -e /usr/local/bin/ring3 ] || ln -s "$(command -v "$PROGRAM")" /usr/local/bin/ring3
 "#;
 
+/// Lines of a guest that failed that are shown.
+const SAID: usize = 40;
+
 /// Where the guest has QEMU's programs.
 const QEMU_ROOT: &str = "/rivals";
 
@@ -177,19 +180,44 @@ fn command(plan: &Plan, first: u32) -> Result<String> {
     Ok(format!("{NAME}{}{job}", if is_qemus { QEMU_TOOLS } else { "" }))
 }
 
-/// What others took of the host in the round that `event` ends.
-fn host(event: &Event, others: &mut Option<Others>) -> Option<Measurement> {
-    match event {
-        Event::Begin(_) => *others = Others::start(),
-        Event::Round { round } => {
-            return Some(
-                Measurement::new(*round, "host", "host")
-                    .with("others_percent", others.as_mut()?.percent()?),
-            );
+/// Runs `guest`, which tells its steps by lines that `read` reads, and adds what others took of the
+/// host in each round. Gives QEMU's version.
+pub fn follow(
+    guest: &Lab,
+    read: &mut dyn FnMut(&str) -> Option<Event>,
+    progress: &mut dyn FnMut(&Event),
+) -> Result<String> {
+    let mut others = None;
+    let outcome = guest.run(&Cache::open()?, &mut |event| match event {
+        LabEvent::Progress(line) => errln!("{line}"),
+        LabEvent::Line(line) => {
+            let Some(event) = read(line) else { return };
+            match event {
+                // Also the second boot of a guest whose QEMU failed.
+                Event::Begin(_) => others = Others::start(),
+                Event::Round { round } => {
+                    if let Some(busy) = others.as_mut().and_then(Others::percent) {
+                        let host = Measurement::new(round, "host", "host");
+                        progress(&Event::Measured(host.with("others_percent", busy)));
+                    }
+                }
+                _ => {}
+            }
+            progress(&event);
         }
         _ => {}
+    })?;
+    if outcome.succeeded() {
+        return Ok(outcome.qemu);
     }
-    None
+    let output = outcome.output();
+    let said: Vec<_> = output.lines().filter(|line| !line.starts_with('{')).collect();
+    bail!(
+        "the measurement in the guest failed (exit code {}):\n{}\n{}",
+        outcome.exit,
+        said[said.len().saturating_sub(SAID)..].join("\n"),
+        outcome.messages
+    )
 }
 
 impl Machine for Guest {
@@ -200,7 +228,6 @@ impl Machine for Guest {
         progress: &mut dyn FnMut(&Event),
     ) -> Result<String> {
         let accesses = &mut self.accesses;
-        let mut others = None;
         let mut guest = with_this_program(self.lab.clone())?;
         if plan.placements.contains(&Placement::Supervised) {
             guest = with_supervisor(guest)?;
@@ -215,35 +242,13 @@ impl Machine for Guest {
             guest.memory_mib = guest.memory_mib.max(QEMU_MEMORY);
         }
         let guest = guest.step("measure", &command(plan, first)?);
-        let outcome = guest.run(&cache, &mut |event| match event {
-            LabEvent::Progress(line) => errln!("{line}"),
-            LabEvent::Line(line) => {
-                if let Ok(event) = serde_json::from_str(line) {
-                    if let Some(busy) = host(&event, &mut others) {
-                        progress(&Event::Measured(busy));
-                    }
-                    progress(&match accesses {
-                        Some(accesses) => accesses.see(event),
-                        None => event,
-                    });
-                }
-            }
-            _ => {}
-        })?;
-        if !outcome.succeeded() {
-            let said: Vec<_> = outcome
-                .output()
-                .lines()
-                .filter(|line| !line.starts_with('{'))
-                .map(str::to_owned)
-                .collect();
-            let said = said[said.len().saturating_sub(20)..].join("\n");
-            bail!(
-                "the measurement in the guest failed (exit code {}): {said}\n{}",
-                outcome.exit,
-                outcome.messages
-            );
-        }
-        Ok(outcome.qemu)
+        let mut read = |line: &str| {
+            let event = serde_json::from_str(line).ok()?;
+            Some(match accesses {
+                Some(accesses) => accesses.see(event),
+                None => event,
+            })
+        };
+        follow(&guest, &mut read, progress)
     }
 }

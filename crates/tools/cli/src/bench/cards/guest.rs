@@ -2,20 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use ring3_bench::cpu::Others;
+use anyhow::Result;
 use ring3_bench::disk::Event;
 use ring3_bench::journal::Journal;
 use ring3_bench::net::{Wire, peer, streams};
-use ring3_bench::report::{Lab, Measurement, Report};
+use ring3_bench::report::{Lab, Report};
 use ring3_class::net::Mac;
-use ring3_lab::{Cache, Device, Event as LabEvent, Guest, Outcome};
+use ring3_lab::{Device, Guest};
 use serde_json::json;
 
 use super::here::{host, network};
 use super::{Card, Options};
 use crate::bench::campaign::complete;
-use crate::bench::guest::{NAME, with_this_program};
+use crate::bench::guest::{NAME, follow, with_this_program};
 use crate::job::Job;
 
 /// An instruction is 2^4 ns: 62.5 million a second, about as many as a host emulates beside a
@@ -148,59 +147,16 @@ pub fn run(
     let guest = with_this_program(guest)?;
     let instruction_ns =
         guest.instruction_shift.filter(|_| options.instructions()).map_or(0, |shift| 1 << shift);
-    let (lab, measured) = complete(&mut journal, rounds, &mut |_| {}, |first, progress| {
-        let outcome = follow(&guest.step("measure", &command(first)?), rounds, read, progress)?;
-        Ok(outcome.qemu)
+    let mut done = |event: &Event| {
+        if let Event::Round { round } = event {
+            errln!("round {round} of {rounds} is done");
+        }
+    };
+    let (lab, measured) = complete(&mut journal, rounds, &mut done, |first, progress| {
+        follow(&guest.step("measure", &command(first)?), &mut |line| read(line), progress)
     })?;
     let lab = Lab { disk: card.model().into(), instruction_ns, quick: options.quick, ..lab };
     let report = Report::new(bench, lab, &measured);
     journal.close()?;
     Ok(report)
-}
-
-/// Runs `guest`, which tells its steps by lines, and hears what others took of the host in each
-/// round.
-fn follow(
-    guest: &Guest,
-    rounds: u32,
-    read: &dyn Fn(&str) -> Option<Event>,
-    progress: &mut dyn FnMut(&Event),
-) -> Result<Outcome> {
-    let mut others = None;
-    let outcome = guest.run(&Cache::open()?, &mut |event| match event {
-        LabEvent::Progress(line) => errln!("{line}"),
-        LabEvent::Line(line) => {
-            let Some(event) = read(line) else { return };
-            match event {
-                // Also the second boot of a guest whose QEMU failed.
-                Event::Begin(_) => others = Others::start(),
-                Event::Round { round } => {
-                    errln!("round {round} of {rounds} is done");
-                    if let Some(busy) = others.as_mut().and_then(Others::percent) {
-                        progress(&Event::Measured(
-                            Measurement::new(round, "host", "host").with("others_percent", busy),
-                        ));
-                    }
-                }
-                _ => {}
-            }
-            progress(&event);
-        }
-        _ => {}
-    })?;
-    if !outcome.succeeded() {
-        let said: Vec<_> = outcome
-            .output()
-            .lines()
-            .filter(|line| !line.starts_with('{'))
-            .map(str::to_owned)
-            .collect();
-        bail!(
-            "the measurement in the guest failed (exit code {}):\n{}\n{}",
-            outcome.exit,
-            said.join("\n"),
-            outcome.messages
-        );
-    }
-    Ok(outcome)
 }
