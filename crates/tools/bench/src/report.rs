@@ -431,6 +431,12 @@ impl Report {
         self.ratios.iter().find(same).map(|ratio| ratio.median)
     }
 
+    /// Whether each of `metrics` that was counted is 0: what must not be.
+    pub fn has_none_of(&self, metrics: &[&str]) -> bool {
+        let of = |row: &&Row| metrics.contains(&row.metric.as_str());
+        self.rows.iter().filter(of).all(|row| row.summary.max == 0.0)
+    }
+
     /// What was so of a placement.
     pub fn fact(&self, placement: &str, fact: &str) -> Option<&str> {
         let found =
@@ -713,6 +719,8 @@ mod tests {
             (report.fact("sim", "model"), report.fact("sim", "quick")),
             (Some("nvme"), Some("true"))
         );
+        assert!(!report.has_none_of(&["errors", "stall_ms_p99"]));
+        assert!(report.has_none_of(&["errors"]));
         let json = serde_json::to_value(&report).unwrap();
         assert!(
             json["model"] == "nvme" && json["rows"].is_array() && json["list"][0] == 1,

@@ -78,6 +78,33 @@ pub fn render(report: &Report) -> String {
         + &notes(report)
 }
 
+/// All figures of a report below each other, and its facts: of what has no table of its own.
+pub fn render_figures(report: &Report) -> String {
+    let lab = &report.lab;
+    let mut table = Table::new("", ["median", "unit", "smallest", "largest"]).left(&[2]);
+    for row in &report.rows {
+        let Summary { min, median, max, rounds } = row.summary;
+        let ends = if rounds > 1 { [min, max].map(counted) } else { Default::default() };
+        let [least, most] = ends;
+        let unit = if row.unit == "1" { String::new() } else { row.unit.clone() };
+        let name = format!("{}, {}: {}", row.workload, row.placement, row.metric);
+        table.line(name, [counted(median), unit, least, most]);
+    }
+    let facts = report.facts.iter().map(|fact| {
+        let crate::report::Fact { placement, fact, value } = fact;
+        format!("{placement}: {fact} {value}\n")
+    });
+    let (kernel, qemu, mode) = (&lab.kernel, &lab.qemu, &lab.mode);
+    format!("{}: Linux {kernel}, QEMU {qemu}, {mode} clock\n", report.bench)
+        + &table.text()
+        + &facts.collect::<String>()
+}
+
+/// A count has no places behind its point.
+fn counted(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { rounded(value) }
+}
+
 /// Those tables that have lines, with an empty line between them.
 fn joined(tables: impl Iterator<Item = String>) -> String {
     tables.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
@@ -332,6 +359,29 @@ mod tests {
             |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(line("kernel ").contains("43.0 k *"), "{text}");
         assert!(line("process ").contains("397.0 k 9.23x"), "{text}");
+    }
+
+    #[test]
+    fn figures_without_a_table_of_their_own_stand_below_each_other() {
+        let mut one = Measurement::new(1, "kill", "nvme").with("kills", 1000.0);
+        one.facts.insert("model".into(), "small".into());
+        let rounds = [
+            one.with("stall_ms_p50", 9.04),
+            Measurement::new(2, "kill", "nvme").with("stall_ms_p50", 10.0),
+        ];
+        let text = render_figures(&Report::new("kill", Lab::default(), &rounds));
+        let words =
+            |line: &str| line.split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<_> = text.lines().map(words).collect();
+        assert_eq!(
+            (&lines[2][..], &lines[3][..]),
+            (
+                &["kills", "1000"].map(String::from)[..],
+                &["stall_ms_p50", "9.52", "ms", "9.04", "10"].map(String::from)[..]
+            ),
+            "{text}"
+        );
+        assert!(text.ends_with("nvme: model small\n"), "{text}");
     }
 
     #[test]

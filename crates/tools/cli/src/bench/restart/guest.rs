@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ring3_bench::report::Lab;
+use ring3_bench::report::{Lab, Report};
 use ring3_bench::restart::Outcome;
 use ring3_lab::{Backing, Cache, Device, Event, Guest, Mode, Outcome as Guested, Size};
 
-use super::{Args, Controller, Found};
+use super::{Args, Controller, of_load};
 use crate::bench::guest::{NAME, with_this_program};
 use crate::bench::ring3d::{RING3D, with_supervisor};
 
@@ -78,7 +78,7 @@ pub fn lab(outcome: &Guested, args: &Args) -> Lab {
 }
 
 /// Measures in a guest of its own.
-pub fn measure(args: &Args) -> Result<Found> {
+pub fn measure(args: &Args) -> Result<Report> {
     let (kills, upgrades) = args.counts();
     let words = format!(
         "--kills {kills} --upgrades {upgrades} --depth {} --controller {}",
@@ -122,7 +122,7 @@ pub fn measure(args: &Args) -> Result<Found> {
                 driver_idle_percent: idle.driver_idle_percent,
                 ..load
             };
-            Found::load(found, lab)
+            of_load(&found, lab)
         }
         _ => bail!(
             "the measurement in the guest failed (exit code {}):\n{output}\n{}",

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ring3_bench::restart::{Outcome, table};
+use ring3_bench::report::Report;
+use ring3_bench::restart::{Databases, Outcome, table};
+use ring3_bench::table::render_figures;
 use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 
-use super::{Args, Controller, Figures, Found, measure};
+use super::{Args, Controller, is_right, measure};
 
 /// The other kernel: the one that can quiesce a disk without its server's end.
 const NEWEST_KERNEL: &str = "7.2";
@@ -99,13 +101,16 @@ fn path(series: &Args, name: &str) -> PathBuf {
 }
 
 /// What an earlier run has left of this part, if it was as long.
-fn known(series: &Args, name: &str, args: &Args) -> Option<Found> {
-    let found = Found::read(&path(series, name), args.databases.is_some())?;
-    let as_long = match &found.figures {
-        Figures::Databases(known) => Some(known.seconds) == args.databases,
-        Figures::Load(known) => (known.kills, known.upgrades) == (args.kills, args.upgrades),
+fn known(series: &Args, name: &str, args: &Args) -> Option<Report> {
+    let report = Report::read(&path(series, name)).ok()?;
+    let as_long = match args.databases {
+        Some(seconds) => report.own::<Databases>().ok()?.seconds == seconds,
+        None => {
+            let Outcome { kills, upgrades, .. } = report.own().ok()?;
+            (kills, upgrades) == (args.kills, args.upgrades)
+        }
     };
-    as_long.then_some(found)
+    as_long.then_some(report)
 }
 
 /// Runs what is not in the folder yet, and shows all of it. A part that fails is said, and the next
@@ -134,16 +139,16 @@ pub fn run(series: &Args) -> Result<ExitCode> {
             }
             None => {
                 errln!("{}/{} {name}", number + 1, parts.len());
-                measure(args).and_then(|found| {
-                    found.report.write(&place)?;
-                    Ok(found)
+                measure(args).and_then(|report| {
+                    report.write(&place)?;
+                    Ok(report)
                 })
             }
         };
         match found {
             Ok(found) => {
                 failed.extend(
-                    (!found.is_right())
+                    (!is_right(&found))
                         .then(|| format!("{name}: errors, or blocks that were wrong")),
                 );
                 rows.push((name.clone(), found));
@@ -157,24 +162,23 @@ pub fn run(series: &Args) -> Result<ExitCode> {
 }
 
 /// As tables of docs/bench.md, or an object with each part's own.
-fn show(series: &Args, rows: &[(String, Found)]) -> Result<()> {
+fn show(series: &Args, rows: &[(String, Report)]) -> Result<()> {
     if series.json {
-        let parts: BTreeMap<_, _> =
-            rows.iter().map(|(name, found)| (name, &found.report)).collect();
+        let parts: BTreeMap<_, _> = rows.iter().map(|(name, report)| (name, report)).collect();
         outln!("{}", serde_json::to_string(&parts).context("writing the series as JSON")?);
         return Ok(());
     }
-    let loads: Vec<(&str, &Outcome)> = rows
+    let (databases, loads): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|(_, report)| report.bench == "restart-databases");
+    let outcomes: Vec<(&str, Outcome)> = loads
         .iter()
-        .filter_map(|(name, found)| match &found.figures {
-            Figures::Load(outcome) => Some((name.as_str(), &**outcome)),
-            Figures::Databases(_) => None,
-        })
-        .collect();
+        .map(|(name, report)| Ok((name.as_str(), report.own()?)))
+        .collect::<Result<_>>()?;
+    let loads: Vec<_> = outcomes.iter().map(|(name, outcome)| (*name, outcome)).collect();
     outln!("{}", table(&loads));
-    rows.iter()
-        .filter(|(_, found)| matches!(found.figures, Figures::Databases(_)))
-        .for_each(|(_, found)| found.show());
+    for (_, report) in databases {
+        crate::output::write(format_args!("{}", render_figures(report)));
+    }
     Ok(())
 }
 
@@ -182,8 +186,8 @@ fn show(series: &Args, rows: &[(String, Found)]) -> Result<()> {
 mod tests {
     use clap::Parser;
     use ring3_bench::report::Lab;
-    use ring3_bench::restart::Databases;
 
+    use super::super::{of_databases, of_load};
     use super::*;
 
     #[derive(Parser)]
@@ -225,15 +229,15 @@ mod tests {
         assert!(!known(load) && !known(databases));
         let write = |kills| {
             let outcome = Outcome { kills, upgrades: 100, ..Outcome::default() };
-            let found = Found::load(outcome, Lab::default()).unwrap();
-            found.report.write(&path(&series, &all[load].0)).unwrap();
+            let report = of_load(&outcome, Lab::default()).unwrap();
+            report.write(&path(&series, &all[load].0)).unwrap();
         };
         write(5);
         assert!(!known(load), "it was shorter");
         write(200);
         let found = Databases { seconds: DATABASES, ..Databases::default() };
-        let found = Found::databases(found, Lab::default()).unwrap();
-        found.report.write(&path(&series, "databases")).unwrap();
+        let report = of_databases(&found, Lab::default()).unwrap();
+        report.write(&path(&series, "databases")).unwrap();
         assert!(known(load) && known(databases));
     }
 }
