@@ -11,6 +11,7 @@ from ring3_split import cli
 from ring3_split.commands import bench, generate
 from ring3_split.errors import Refusal
 from ring3_split.generate import delays
+from ring3_split.profile import lab
 
 LOG = Path("bench.log")
 
@@ -65,8 +66,32 @@ def test_a_picture_of_nothing_is_refused_before_anything_is_built() -> None:
 
 
 def test_a_picture_has_a_known_form() -> None:
-    with pytest.raises(Refusal, match=r"\.svg or \.png"):
-        bench.check("e1000", arguments("--delays", "--plot", "x.docx"))
+    with pytest.raises(Refusal, match=r"a picture is \.svg"):
+        bench.check("e1000", arguments("--delays", "--plot", "x.png"))
+
+
+def ring3(folder: Path, script: str) -> str:
+    program = folder / "ring3"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_the_lab_s_program_draws_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = ring3(tmp_path, 'grep -o \'"bench":"[a-z]*"\' "$2" >"$4"; echo "$1 $3" >>"$4"')
+    monkeypatch.setenv("RING3", stand_in)
+    lab.plot({"bench": "split"}, tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").read_text().split("\n")[:2] == ['"bench":"split"', "plot --out"]
+
+
+def test_what_cannot_be_drawn_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RING3", ring3(tmp_path, "echo no room >&2; exit 1"))
+    with pytest.raises(Refusal, match="no room"):
+        lab.plot({}, tmp_path / "x.svg")
 
 
 def test_everywhere_is_for_cards_that_ring3_drives() -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+import conforms
 from ring3_split.errors import Refusal
 from ring3_split.generate import costs, delays
-from ring3_split.generate.bench import INSTRUCTION_US, Report, Request, check, show, steps
+from ring3_split.generate.bench import INSTRUCTION_US, Report, Request, check, show, steps, told
 from ring3_split.generate.measured import Cost, Sample, Took, parse
 from ring3_split.generate.placements import LOADS, PLACEMENTS, PROCESSES, rows, turns
 
@@ -75,6 +76,18 @@ def test_the_table_has_each_load_of_each_placement() -> None:
     text = show(Report("e1000", "6.12", "instructions", 4, rows(samples(), INSTRUCTION_US)))
     in_processes = len(PROCESSES) * len(LOADS)
     assert text.count("1.000 (1.000-1.000)") == 2 * len(PLACEMENTS) * len(LOADS) - in_processes
+
+
+def test_its_report_has_a_row_for_each_figure_of_each_load() -> None:
+    found = told(Report("e1000", "6.12", "instructions", 4, rows(samples(), INSTRUCTION_US)))
+    assert conforms.check(found) is None
+    (row,) = [
+        row
+        for row in found["rows"]
+        if (row.workload, row.placement, row.metric) == ("tcp-in", "split", "mbit_s")
+    ]
+    assert (row.rounds, row.unit) == (2, "Mb/s")
+    assert len(found["placements"]) == len(PLACEMENTS) * len(LOADS)
 
 
 def test_a_driver_that_is_no_network_cards_is_refused() -> None:

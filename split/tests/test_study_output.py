@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
+import conforms
 from ring3_split.model import Failure, Module, ModuleFacts
 from ring3_split.study import assemble, detail, families, page, picture, sheet, table
 from ring3_split.study.assemble import Looked
 from ring3_split.study.evaluate import Evaluated
-from ring3_split.study.result import Row, Study
+from ring3_split.study.result import Row, Study, told
 from ring3_split.study.rules import BASE, RULES
 
 EVERY = (1 << len(RULES)) - 1
@@ -90,7 +91,10 @@ def test_a_failure_of_the_analysis_is_a_reason_too(study: Study) -> None:
 
 
 def test_json_gives_the_same_study_back(study: Study) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(study), type=Study) == study
+    report = told(study)
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Study) == study
+    assert conforms.check(report) is None
+    assert {row.unit for row in report["rows"]} == {"%"}
 
 
 def test_csv_has_a_row_for_each_driver_and_the_numbers_come_back(

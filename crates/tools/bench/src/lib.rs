@@ -17,6 +17,7 @@ pub mod measure;
 pub mod net;
 pub mod packets;
 pub mod plot;
+pub mod provenance;
 pub mod report;
 pub mod restart;
 pub mod stats;

@@ -1,21 +1,35 @@
-//! The schema of all results. docs/bench.md describes each field; a test compares the two.
+//! The schema of all results. docs/report.md describes each field, docs/report.schema.json the
+//! form; a test compares them.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::Error;
+use crate::provenance::Provenance;
 use crate::stats::Summary;
 
+/// The schema's name.
+pub const SCHEMA: &str = "ring3-report";
 /// The schema's version: raised when a field changes its meaning, not when one is added.
 pub const VERSION: u32 = 1;
 
 /// One benchmark's results under one clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// [`SCHEMA`].
+    #[serde(default)]
+    pub schema: String,
     /// Its name: `disk`.
     pub bench: String,
     /// [`VERSION`].
     pub version: u32,
+    /// Where it comes from.
+    #[serde(default)]
+    pub provenance: Provenance,
     /// Where it ran.
     pub lab: Lab,
     /// One for each workload, placement and metric.
@@ -25,7 +39,14 @@ pub struct Report {
     /// What was so of the placements, such as the scheduler of a block device.
     #[serde(default)]
     pub facts: Vec<Fact>,
+    /// What some benchmarks say under names of their own, as before this schema was theirs, too.
+    #[serde(flatten)]
+    pub own: Map<String, Value>,
 }
+
+/// Names that a benchmark cannot give to what is its own.
+const FIELDS: [&str; 8] =
+    ["schema", "bench", "version", "provenance", "lab", "rows", "ratios", "facts"];
 
 /// What was so of a placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -200,9 +221,25 @@ pub const METRICS: [(&str, &str); 62] = [
     ("others_percent", "%"),
 ];
 
-/// A metric's unit; `1` for one that is not in the list.
+/// Units of metrics that are not in the list, by what their names end with or have before the
+/// share of all.
+const UNITS: [(&str, &str); 6] = [
+    ("_ms", "ms"),
+    ("_percent", "%"),
+    ("_mib", "MiB"),
+    ("_per_op", "1"),
+    ("seconds", "s"),
+    ("iops_killed", "1/s"),
+];
+
+/// A metric's unit; `1` for one that is not in the list and whose name says none.
 pub fn unit(metric: &str) -> &'static str {
-    METRICS.iter().find(|(name, _)| *name == metric).map_or("1", |(_, unit)| unit)
+    let shares = ["_p50", "_p99", "_max"];
+    let name = shares.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
+    let known = METRICS.iter().find(|(name, _)| *name == metric);
+    known
+        .or_else(|| UNITS.iter().find(|(end, _)| name.ends_with(end)))
+        .map_or("1", |(_, unit)| unit)
 }
 
 /// Of these metrics, more is better.
@@ -287,13 +324,94 @@ impl Report {
             .collect();
         let ratios = if lab.quick { Vec::new() } else { ratios(&rows) };
         Self {
+            schema: SCHEMA.into(),
             bench: bench.into(),
             version: VERSION,
+            provenance: Provenance::now(),
             lab,
             rows,
             ratios,
             facts: facts(measurements),
+            own: Map::new(),
         }
+    }
+
+    /// Of one load in one placement, from the fields of `figures`: numbers and summaries are rows,
+    /// words are facts, and all are there under their own names, too.
+    ///
+    /// # Errors
+    /// They cannot be written as JSON.
+    pub fn of(
+        bench: &str,
+        lab: Lab,
+        (workload, placement): (&str, &str),
+        figures: &impl Serialize,
+    ) -> Result<Self, Error> {
+        let mut report = Self::new(bench, lab, &[]).with_own(figures)?;
+        for (name, value) in &report.own {
+            let summary = match value {
+                Value::Number(number) => number.as_f64().and_then(|value| Summary::of(&[value])),
+                _ => serde_json::from_value(value.clone()).ok(),
+            };
+            let (placement, fact) = (placement.to_owned(), name.clone());
+            if let Some(summary) = summary {
+                let (workload, metric) = (workload.into(), name.clone());
+                let unit = unit(name).into();
+                report.rows.push(Row { workload, placement, metric, unit, summary });
+            } else if let Value::String(value) = value {
+                report.facts.push(Fact { placement, fact, value: value.clone() });
+            } else if let Value::Bool(value) = value {
+                report.facts.push(Fact { placement, fact, value: value.to_string() });
+            }
+        }
+        Ok(report)
+    }
+
+    /// With the fields of `own` under their names.
+    ///
+    /// # Errors
+    /// They cannot be written as JSON, or are no fields.
+    pub fn with_own(mut self, own: &impl Serialize) -> Result<Self, Error> {
+        let failed = |error| Error::format("what a benchmark has to say", error);
+        self.own =
+            serde_json::from_value(serde_json::to_value(own).map_err(failed)?).map_err(failed)?;
+        FIELDS.iter().for_each(|name| drop(self.own.remove(*name)));
+        Ok(self)
+    }
+
+    /// What [`Report::with_own`] was given.
+    pub fn own<T: serde::de::DeserializeOwned>(&self) -> Result<T, Error> {
+        let own = Value::Object(self.own.clone());
+        serde_json::from_value(own).map_err(|error| Error::format("a report", error))
+    }
+
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no report.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let name = path.display();
+        let text = fs::read(path).map_err(|error| Error::os(format!("reading {name}"), error))?;
+        serde_json::from_slice(&text).map_err(|error| Error::format(format!("{name}"), error))
+    }
+
+    /// Writes it to a file at `path`, whose folder is made if need be.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let failed = |error| Error::os(format!("writing {}", path.display()), error);
+        path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+        fs::write(path, self.text()?).map_err(failed)
+    }
+
+    /// As JSON, a field a line.
+    ///
+    /// # Errors
+    /// It has numbers that JSON has none for.
+    pub fn text(&self) -> Result<String, Error> {
+        let text = serde_json::to_string_pretty(self);
+        text.map(|text| text + "\n").map_err(|error| Error::format("a report", error))
     }
 
     /// The placement in which the kernel's driver was best by `metric`; only under fio if `by_fio`.
@@ -311,6 +429,12 @@ impl Report {
                 && ratio.metric == metric
         };
         self.ratios.iter().find(same).map(|ratio| ratio.median)
+    }
+
+    /// Whether each of `metrics` that was counted is 0: what must not be.
+    pub fn has_none_of(&self, metrics: &[&str]) -> bool {
+        let of = |row: &&Row| metrics.contains(&row.metric.as_str());
+        self.rows.iter().filter(of).all(|row| row.summary.max == 0.0)
     }
 
     /// What was so of a placement.
@@ -569,6 +693,47 @@ mod tests {
     fn a_quick_report_compares_nothing() {
         let report = Report::new("disk", Lab { quick: true, ..Lab::default() }, &rounds());
         assert!(report.ratios.is_empty() && report.rows.len() == 2, "{report:?}");
+    }
+
+    #[derive(serde::Deserialize, Serialize, PartialEq, Debug)]
+    struct Outcome {
+        model: String,
+        quick: bool,
+        stall_ms_p99: f64,
+        iops: Option<Summary>,
+        rows: u32,
+        list: Vec<u32>,
+    }
+
+    #[test]
+    fn figures_with_names_become_rows_and_facts_and_keep_their_names() {
+        let iops = Summary::of(&[1.0, 3.0]);
+        let list = vec![1];
+        let outcome =
+            Outcome { model: "nvme".into(), quick: true, stall_ms_p99: 7.5, iops, rows: 4, list };
+        let report = Report::of("kill", Lab::default(), ("kill", "sim"), &outcome).unwrap();
+        assert_eq!(report.get("kill", "sim", "iops"), iops.as_ref());
+        assert_eq!(report.get("kill", "sim", "stall_ms_p99").unwrap().max, 7.5);
+        assert_eq!(report.rows.iter().map(|row| &row.unit[..]).collect::<Vec<_>>(), ["1/s", "ms"]);
+        assert_eq!(
+            (report.fact("sim", "model"), report.fact("sim", "quick")),
+            (Some("nvme"), Some("true"))
+        );
+        assert!(!report.has_none_of(&["errors", "stall_ms_p99"]));
+        assert!(report.has_none_of(&["errors"]));
+        let json = serde_json::to_value(&report).unwrap();
+        assert!(
+            json["model"] == "nvme" && json["rows"].is_array() && json["list"][0] == 1,
+            "{json}"
+        );
+    }
+
+    #[test]
+    fn a_report_of_before_it_had_a_schema_is_read() {
+        let text = r#"{"bench": "disk", "version": 1, "lab": {"kernel": "6.12", "qemu": "none",
+            "mode": "wall", "vcpus": 2}, "rows": [], "ratios": []}"#;
+        let report: Report = serde_json::from_str(text).unwrap();
+        assert_eq!((report.bench.as_str(), report.schema.as_str()), ("disk", ""));
     }
 
     #[test]

@@ -2,30 +2,31 @@
 
 mod accesses;
 pub mod campaign;
-mod cards;
-mod dde;
-mod disk;
+pub mod cards;
+pub mod dde;
+pub mod disk;
 mod effort;
 mod forward;
 pub mod guest;
-mod instructions;
-mod irq_delay;
-mod kill;
+pub mod instructions;
+pub mod irq_delay;
+pub mod kill;
 pub mod load;
 mod look;
-mod loopback;
+pub mod loopback;
 pub mod open;
 mod paper;
-mod ping;
+pub mod ping;
 mod progress;
 pub mod restart;
 pub mod ring3d;
-mod tcp;
-mod udp_echo;
+pub mod tcp;
+pub mod udp_echo;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ring3_bench::provenance;
 
 use crate::split;
 
@@ -69,8 +70,14 @@ pub enum Command {
     UdpEcho(Box<udp_echo::Args>),
 }
 
+/// Begins a measurement, whose reports say what others did meanwhile.
+pub fn begin() {
+    provenance::begin(option_env!("RING3_COMMIT"));
+}
+
 /// Runs the command.
 pub fn run(command: Command) -> Result<ExitCode> {
+    begin();
     match command {
         Command::Dde(args) => dde::run(&args),
         Command::Disk(args) => disk::run(&args),

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ring3_bench::table::Table;
 use ring3_pci::{Check, Function, Host, Obstacle, PassthroughDriver, Use, examine};
 use serde::Serialize;
 
@@ -81,23 +82,12 @@ fn print_table(rows: &[Row]) {
     let driver = |row: &Row| row.function.driver.clone().unwrap_or_else(|| "-".into());
     let group =
         |row: &Row| row.function.iommu_group.map_or_else(|| "-".into(), |group| group.to_string());
-    let width = |head: &str, cell: &dyn Fn(&Row) -> String| {
-        rows.iter().map(|row| cell(row).len()).max().unwrap_or(0).max(head.len())
-    };
-    let (drivers, claims) = (width("DRIVER", &driver), width("CLAIM", &|row| row.claim.clone()));
-    outln!("{:<12}  {:>5}  {:<drivers$}  {:<claims$}  WHAT", "ADDRESS", "GROUP", "DRIVER", "CLAIM");
+    let mut table = Table::new("ADDRESS", ["GROUP", "DRIVER", "CLAIM", "WHAT"]).left(&[2, 3, 4]);
     for row in rows {
-        let (address, driver, what) = (
-            row.function.address.to_string(),
-            driver(row),
-            format!("{}: {}", row.class_name, row.name),
-        );
-        outln!(
-            "{address:<12}  {:>5}  {driver:<drivers$}  {:<claims$}  {what}",
-            group(row),
-            row.claim
-        );
+        let what = format!("{}: {}", row.class_name, row.name);
+        table.line(row.function.address, [group(row), driver(row), row.claim.clone(), what]);
     }
+    crate::output::write(format_args!("{}", table.whole()));
     if rows.iter().any(|row| !row.claim.starts_with("ready")) {
         outln!("\nring3 doctor ADDRESS says what stands in the way of a claim, and what mends it.");
     }

@@ -18,11 +18,13 @@ mod doctor;
 mod driving;
 mod faults;
 mod findings;
+mod job;
 mod lab;
 mod leave;
 mod model;
 mod net;
 mod nvme;
+mod plot;
 mod record;
 mod run;
 mod sandbox;
@@ -80,6 +82,8 @@ enum Command {
     Model(model::Args),
     /// Ask an NVMe controller what it is and how it is.
     Nvme(nvme::Args),
+    /// Draw a report of a benchmark or a campaign as a figure.
+    Plot(plot::Args),
     /// Run another command of this program and record all that passes between its device and the
     /// driver.
     Record(record::RecordArgs),
@@ -129,6 +133,9 @@ enum Command {
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
+    /// What this program has another process of it do.
+    #[command(name = job::COMMAND, hide = true)]
+    Job(Box<job::Args>),
 }
 
 impl Command {
@@ -187,9 +194,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dde(command) => dde::run(command),
         Command::Devices(args) => devices::run(args),
         Command::Faults(args) => faults::run(&args),
+        Command::Job(args) => job::run(*args),
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
+        Command::Plot(args) => plot::run(&args),
         Command::Record(args) => args.words().map(|words| execute(Cli::try_parse_from(words))),
         Command::Replay(args) => match args.words()? {
             Some(words) => Ok(execute(Cli::try_parse_from(words))),

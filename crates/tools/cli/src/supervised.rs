@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
+use ring3_bench::table::Table;
 use ring3_control::admin::{Command, Reply, SOCKET};
 use ring3_control::status::{DeviceStatus, InterfaceStatus, Outage, State};
 
@@ -105,17 +106,10 @@ pub fn status(args: StatusArgs) -> Result<ExitCode> {
         (_, true) => outln!("{}", serde_json::to_string_pretty(&devices)?),
         (Some(_), false) => devices.iter().for_each(describe),
         (None, false) => {
-            outln!(
-                "{:16} {:12} {:>9} {:>8} {:>8} {:>8}  {:24} GIVES",
-                "NAME",
-                "STATE",
-                "FOR",
-                "PID",
-                "RESTARTS",
-                "UPGRADES",
-                "DEVICE"
-            );
-            devices.iter().for_each(line);
+            let heads = ["STATE", "FOR", "PID", "RESTARTS", "UPGRADES", "DEVICE", "GIVES"];
+            let mut table = Table::new("NAME", heads).left(&[1, 6, 7]);
+            devices.iter().for_each(|device| table.line(&device.name, cells(device)));
+            crate::output::write(format_args!("{}", table.whole()));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -136,16 +130,20 @@ fn word(state: State) -> &'static str {
     }
 }
 
-fn line(device: &DeviceStatus) {
+fn cells(device: &DeviceStatus) -> [String; 7] {
     let disks = device.disks.iter().map(|disk| disk.link.as_deref().unwrap_or(&disk.path));
     let gives: Vec<_> =
         disks.chain(device.interfaces.iter().map(|interface| &*interface.name)).collect();
     let pid = if device.pid == 0 { "-".into() } else { device.pid.to_string() };
-    let DeviceStatus { name, state, restarts, upgrades, device: uri, .. } = device;
-    let (state, since, gives) = (word(*state), age(device.since), gives.join(" "));
-    outln!(
-        "{name:16} {state:12} {since:>9} {pid:>8} {restarts:>8} {upgrades:>8}  {uri:24} {gives}"
-    );
+    [
+        word(device.state).into(),
+        age(device.since),
+        pid,
+        device.restarts.to_string(),
+        device.upgrades.to_string(),
+        device.device.clone(),
+        gives.join(" "),
+    ]
 }
 
 fn describe(device: &DeviceStatus) {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ring3_bench::table::Table;
 use ring3_export::ublk::identities::{self, Identity, State};
 use serde_json::{Value, json};
 
@@ -74,25 +75,19 @@ fn table(devices: &[Identity]) -> String {
     if devices.is_empty() {
         return "there is no ublk device".into();
     }
-    let mut lines =
-        vec![format!("{:<8}  {:<10}  {:<7}  {:>8}  QUEUES", "ID", "STATE", "MADE BY", "PROCESS")];
+    let mut table = Table::new("ID", ["STATE", "MADE BY", "PROCESS", "QUEUES"]).left(&[1, 2, 4]);
     for device in devices {
         let maker = if device.ring3 { "ring3" } else { "others" };
         let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
         let queues = format!("{} of {}", device.queues, device.depth);
-        lines.push(format!(
-            "{:<8}  {:<10}  {maker:<7}  {pid:>8}  {queues}",
-            device.id,
-            word(device.state)
-        ));
+        table.line(device.id, [word(device.state), maker, &pid, &queues]);
     }
+    let mut text = table.text();
     if devices.iter().any(|device| device.state == State::Orphan) {
-        lines.push(
-            "\norphans do nothing; ring3 ublk delete, or the next start of a disk, deletes them"
-                .into(),
-        );
+        text +=
+            "\norphans do nothing; ring3 ublk delete, or the next start of a disk, deletes them\n";
     }
-    lines.join("\n")
+    text.trim_end().into()
 }
 
 #[cfg(test)]
@@ -106,7 +101,7 @@ mod tests {
     #[test]
     fn an_orphan_is_listed_with_what_removes_it() {
         let text = table(&[device(State::Orphan, true, None)]);
-        assert!(text.contains("7         orphan      ring3           -  2 of 64"), "{text}");
+        assert!(text.contains("7   orphan  ring3          -  2 of 64"), "{text}");
         assert!(text.contains("ring3 ublk delete"), "{text}");
     }
 

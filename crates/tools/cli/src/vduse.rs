@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use ring3_bench::table::Table;
 use ring3_export::vduse::devices::{self, Identity, Kind, State};
 use serde_json::json;
 
@@ -57,10 +58,8 @@ fn table(devices: &[Identity]) -> String {
     if devices.is_empty() {
         return "there is no VDUSE device".into();
     }
-    let mut lines = vec![format!(
-        "{:<16}  {:<7}  {:<7}  {:>8}  {:<4}  NODE",
-        "NAME", "STATE", "MADE BY", "PROCESS", "KIND"
-    )];
+    let heads = ["STATE", "MADE BY", "PROCESS", "KIND", "NODE"];
+    let mut table = Table::new("NAME", heads).left(&[1, 2, 4, 5]);
     for device in devices {
         let state = match device.state {
             State::Served => "served",
@@ -75,19 +74,14 @@ fn table(devices: &[Identity]) -> String {
         let maker = if device.ring3 { "ring3" } else { "others" };
         let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
         let node = device.node.as_deref().unwrap_or("-");
-        lines.push(format!(
-            "{:<16}  {state:<7}  {maker:<7}  {pid:>8}  {kind:<4}  {node}",
-            device.name
-        ));
+        table.line(&device.name, [state, maker, &pid, kind, node]);
     }
+    let mut text = table.text();
     if devices.iter().any(|device| device.state == State::Orphan) {
-        lines.push(
-            "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with it, \
-            ring3 vduse delete deletes it"
-                .into(),
-        );
+        text += "\nwho uses an orphan waits: ring3 run ... --export vduse --name NAME goes on with \
+            it, ring3 vduse delete deletes it\n";
     }
-    lines.join("\n")
+    text.trim_end().into()
 }
 
 #[cfg(test)]
@@ -108,7 +102,7 @@ mod tests {
     #[test]
     fn an_orphan_is_listed_with_what_goes_on_with_it_and_what_removes_it() {
         let text = table(&[device(State::Orphan, None)]);
-        assert!(text.contains("data              orphan   ring3           -  disk  vda"), "{text}");
+        assert!(text.contains("data  orphan  ring3          -  disk  vda"), "{text}");
         assert!(text.contains("--name NAME") && text.contains("ring3 vduse delete"), "{text}");
     }
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ring3_bench::report::Report;
+use ring3_bench::report::{Lab, Measurement, Report};
 
 fn ring3(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ring3")).args(arguments).output().unwrap()
@@ -636,6 +636,28 @@ fn what_is_written_to_the_simulated_disk_is_read_back_right() {
 fn a_load_that_writes_must_be_meant() {
     let output = ring3(&["blk", "bench", "--device", "null", "--workload", "randwrite-4k-qd1"]);
     assert!(!output.status.success() && said(&output).contains("--overwrite"), "{}", said(&output));
+}
+
+#[test]
+fn reports_of_one_benchmark_are_drawn_and_those_of_two_are_not() {
+    let out = folder("plot");
+    let write = |name: &str, bench: &str| {
+        let one = Measurement::new(1, "a load", "kernel").with("iops", 5.0);
+        let path = Path::new(&out).join(name);
+        Report::new(bench, Lab::default(), &[one]).write(&path).unwrap();
+        path.display().to_string()
+    };
+    let [one, more, other] = [("1.json", "kill"), ("2.json", "kill"), ("3.json", "tcp")]
+        .map(|(name, bench)| write(name, bench));
+    let figure = ring3(&["plot", &one, &more]);
+    let text = String::from_utf8(figure.stdout).unwrap();
+    assert_eq!(text.matches("a load").count(), 2, "{text}");
+    assert!(text.starts_with("<svg") && text.contains("iops, 1/s"), "{text}");
+    let refused = ring3(&["plot", &one, &other]);
+    assert!(!refused.status.success() && said(&refused).contains("different benchmarks"));
+    let place = format!("{out}/figure.svg");
+    assert!(ring3(&["plot", &other, "--out", &place]).status.success());
+    assert!(std::fs::read_to_string(place).unwrap().ends_with("</svg>\n"));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! `ring3 bench kill`: nothing that was acknowledged is lost, and what is lost is found.
 
+#[path = "../../bench/tests/conforms/mod.rs"]
+mod conforms;
+
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -14,8 +17,10 @@ fn kill(words: &[&str]) -> Output {
 }
 
 fn outcome(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    let outcome = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(conforms::check(&outcome), Ok(()));
+    outcome
 }
 
 fn keeps_what_was_acknowledged(model: &str) {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ring3_split import source_options
+from ring3_split import shared_report, source_options
 from ring3_split.commands import numbers, report
 from ring3_split.errors import Refusal
 from ring3_split.generate import bench as benching
 from ring3_split.generate import delays, placements
 from ring3_split.generate.build import Built
 from ring3_split.kernel import Kernel
+from ring3_split.profile import lab
 
 CROSSINGS, QUESTIONS = 20_000, 20  # of each kind, in a round
 QUICK_CROSSINGS, QUICK_QUESTIONS = 1000, 3
@@ -69,7 +70,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="--delays, --crossings and --ethtool in a minute or two: that they work",
     )
     parser.add_argument(
-        "--plot", metavar="FILE", type=Path, help="with --delays: draws them there, .svg or .png"
+        "--plot", metavar="FILE", type=Path, help="with --delays: draws them there, .svg"
     )
     parser.add_argument("--verbose", action="store_true", help="show all that the guest says")
 
@@ -107,8 +108,8 @@ def check(driver: str, arguments: argparse.Namespace) -> None:
         )
     if arguments.plot and not (arguments.delays or arguments.quick):
         raise Refusal("--plot draws what --delays measures: add --delays")
-    if arguments.plot and arguments.plot.suffix not in (".svg", ".png"):
-        raise Refusal(f"{arguments.plot}: a picture is .svg or .png")
+    if arguments.plot and arguments.plot.suffix != ".svg":
+        raise Refusal(f"{arguments.plot}: a picture is .svg")
 
 
 def request(arguments: argparse.Namespace, log: Path) -> benching.Request:
@@ -135,6 +136,7 @@ def run(
     kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path
 ) -> None:
     """Measures, prints and draws."""
+    others = shared_report.Others()
     found = benching.bench(
         kernel,
         name,
@@ -142,9 +144,7 @@ def run(
         request(arguments, folder / "bench.log"),
         report.heard(arguments.verbose),
     )
-    report.show(found, benching.show(found), arguments.json)
+    told = benching.told(found, others)
+    report.show(told, benching.show(found), arguments.json)
     if arguments.plot:
-        # matplotlib takes half a second to load
-        from ring3_split.generate import picture  # noqa: PLC0415
-
-        picture.draw(arguments.plot, found)
+        lab.plot(told, arguments.plot)

@@ -21,7 +21,7 @@ def heard(verbose: bool) -> Callable[[str, bool], None]:
     return show
 
 
-def show(result: msgspec.Struct, words: str, machine: bool) -> None:
+def show(result: object, words: str, machine: bool) -> None:
     """Prints a result, as JSON or in words."""
     if machine:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")

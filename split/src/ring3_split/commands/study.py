@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from ring3_split import source_options
+from ring3_split import shared_report, source_options
 from ring3_split.errors import Refusal
 from ring3_split.study import families, sheet, table
-from ring3_split.study.result import Study
+from ring3_split.study.result import Study, told
 from ring3_split.study.survey import QUICK, survey
 
 NEAREST = 8
@@ -61,12 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     asked = families.asked(tuple(arguments.family or families.DEFAULT))
     if arguments.out:
         _prepare(arguments.out)
-    kernel = source_options.kernel(arguments)
+    others, kernel = shared_report.Others(), source_options.kernel(arguments)
     study, details = survey(kernel, asked, quick=arguments.quick, jobs=arguments.jobs)
+    report = msgspec.json.encode(told(study, others))
     if arguments.out:
-        _write(study, details, arguments.out)
+        _write(study, report, details, arguments.out)
     if arguments.json:
-        sys.stdout.buffer.write(msgspec.json.encode(study) + b"\n")
+        sys.stdout.buffer.write(report + b"\n")
     else:
         _print(study, every_rule=arguments.rules)
     return 0
@@ -82,12 +83,12 @@ def _prepare(folder: Path) -> None:
         ) from None
 
 
-def _write(study: Study, details: dict[str, str], folder: Path) -> None:
+def _write(study: Study, report: bytes, details: dict[str, str], folder: Path) -> None:
     # matplotlib takes half a second to load
     from ring3_split.study import page, picture  # noqa: PLC0415
 
     try:
-        (folder / "study.json").write_bytes(msgspec.json.encode(study))
+        (folder / "study.json").write_bytes(report)
         sheet.write(study, folder / "study.csv")
         picture.draw(study, folder)
         page.write(study, details, folder / "study.svg", folder / "study.html")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 import tomlkit
 
+from ring3_split import shared_report
 from ring3_split.errors import Refusal
 from ring3_split.generate import costs, delays, empty, placements
 from ring3_split.generate import run as running
@@ -50,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
     kernel: str
     mode: Mode
     seconds: float
-    rows: list[placements.Row] = []
+    rows: list[placements.Row] = msgspec.field(default_factory=list, name="placements")
     delays: list[delays.Delay] = []
     crossings: list[costs.Crossing] = []
     times: list[costs.Time] = []
@@ -115,6 +116,24 @@ def report(driver: str, kernel: str, lines: list[Line], request: Request) -> Rep
         delays.rows(samples, request.delays),
         costs.crossings([line for line in lines if isinstance(line, Cost)], instruction_us),
         costs.times([line for line in lines if isinstance(line, Took)]),
+    )
+
+
+def told(report: Report, others: shared_report.Others | None = None) -> dict[str, Any]:
+    """The form that all of ring3's reports have."""
+    shift = INSTRUCTION_SHIFT if report.mode == "instructions" else None
+    lab_of_it = shared_report.Lab(
+        report.kernel, "unknown", report.mode, 1, 1 << shift if shift else 0
+    )
+    rows = [
+        *(("tcp-" + row.load, row.placement, row) for row in report.rows),
+        *(("tcp-" + row.load, delays.placement(row.delay_us), row) for row in report.delays),
+        *((row.what, row.user_half, row) for row in report.crossings),
+        *((row.what, "split", row) for row in report.times),
+    ]
+    spreads = [row for one in rows for row in shared_report.spreads(*one)]
+    return shared_report.told(
+        "split", (shared_report.provenance(others), lab_of_it), spreads, report
     )
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ring3_split.errors import Refusal
 from ring3_split.files import refused
@@ -37,6 +41,21 @@ def program() -> str:
             "build --release, or set RING3"
         )
     return found or str(built[0])
+
+
+def plot(report: dict[str, Any], picture: Path) -> None:
+    """Has ring3 draw a report.
+
+    Raises:
+        Refusal: it cannot be drawn, or not written.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(msgspec.json.encode(report))
+        file.flush()
+        command = [program(), "plot", file.name, "--out", str(picture)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Refusal(f"{picture} is not drawn: {done.stderr.strip()}")
 
 
 def compiled(names: tuple[str, ...], folder: Path) -> tuple[Path, ...]:

@@ -5,8 +5,11 @@ Percentages have two digits. Lists by rule are in the order of `Study.rules`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from ring3_split import shared_report
 from ring3_split.model import Failure
 from ring3_split.study.families import Paper
 from ring3_split.study.rules import Rule
@@ -98,3 +101,18 @@ class Study(msgspec.Struct, frozen=True):
     broken: dict[
         str, str
     ] = {}  # folders that make could not evaluate -> its message: modules may be missing
+
+
+def told(study: Study, others: shared_report.Others | None = None) -> dict[str, Any]:
+    """The form that all of ring3's reports have: a family by a rule, a driver being a module."""
+    rows = [
+        shared_report.one(family.name, rule, metric, value)
+        for family in study.families
+        for rule, tally in family.module.rules.items()
+        for metric, value in (
+            ("critical_percent", tally.percent),
+            ("critical_lines_percent", tally.lines_percent),
+        )
+    ]
+    lab = shared_report.Lab(study.kernel, quick=study.quick)
+    return shared_report.told("split-study", (shared_report.provenance(others), lab), rows, study)

@@ -4,10 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 /// Where the driver is, and who makes the load. One name means the same in every study.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Placement {
     /// The kernel's driver as it comes, our generator over io_uring.
     Kernel,
@@ -143,38 +147,7 @@ impl Tuning {
 
 impl Placement {
     /// All of them, in the order of their turns.
-    pub const ALL: [Self; 30] = [
-        Self::Kernel,
-        Self::KernelFio,
-        Self::KernelNone,
-        Self::KernelNoneHuge,
-        Self::KernelNomultipath,
-        Self::KernelNomultipathFio,
-        Self::KernelPassthrough,
-        Self::KernelPassthroughFio,
-        Self::KernelIopoll,
-        Self::KernelIopollFio,
-        Self::KernelPassthroughIopoll,
-        Self::Process,
-        Self::ProcessPolled,
-        Self::ProcessAdaptive,
-        Self::ProcessThreads,
-        Self::Export,
-        Self::ExportFio,
-        Self::ExportShared,
-        Self::ExportBatch,
-        Self::ExportSharedBatch,
-        Self::ExportPolled,
-        Self::ExportVduse,
-        Self::Hosted,
-        Self::HostedFio,
-        Self::Supervised,
-        Self::UblkNull,
-        Self::UblkNullPolled,
-        Self::VduseNull,
-        Self::QemuVduse,
-        Self::QemuImg,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The ones that ordinary loads are measured in: all but those of the papers' figures, those
     /// with memory of their own or that only newer kernels have, the second way of an export, and a
@@ -198,7 +171,7 @@ impl Placement {
                 && !others.contains(placement)
                 && !placement.is_iopoll()
         };
-        Self::ALL.into_iter().filter(usual).collect()
+        Self::ALL.iter().copied().filter(usual).collect()
     }
 
     /// The kernel's driver at its best, QEMU's and ring3's in process and exported, with the floors
@@ -221,43 +194,12 @@ impl Placement {
             | Driver::NullPolled
             | Driver::Supervised => false,
         };
-        Self::ALL.into_iter().filter(best).collect()
+        Self::ALL.iter().copied().filter(best).collect()
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::KernelFio => "kernel-fio",
-            Self::KernelNone => "kernel-none",
-            Self::KernelNoneHuge => "kernel-none-huge",
-            Self::KernelNomultipath => "kernel-nomultipath",
-            Self::KernelNomultipathFio => "kernel-nomultipath-fio",
-            Self::KernelPassthrough => "kernel-passthrough",
-            Self::KernelPassthroughFio => "kernel-passthrough-fio",
-            Self::KernelIopoll => "kernel-iopoll",
-            Self::KernelIopollFio => "kernel-iopoll-fio",
-            Self::KernelPassthroughIopoll => "kernel-passthrough-iopoll",
-            Self::Process => "process",
-            Self::ProcessPolled => "process-polled",
-            Self::ProcessAdaptive => "process-adaptive",
-            Self::ProcessThreads => "process-threads",
-            Self::Export => "export",
-            Self::ExportFio => "export-fio",
-            Self::ExportShared => "export-shared",
-            Self::ExportBatch => "export-batch",
-            Self::ExportSharedBatch => "export-shared-batch",
-            Self::ExportPolled => "export-polled",
-            Self::ExportVduse => "export-vduse",
-            Self::Hosted => "hosted",
-            Self::HostedFio => "hosted-fio",
-            Self::Supervised => "supervised",
-            Self::UblkNull => "ublk-null",
-            Self::UblkNullPolled => "ublk-null-polled",
-            Self::VduseNull => "vduse-null",
-            Self::QemuVduse => "qemu-vduse",
-            Self::QemuImg => "qemu-img",
-        }
+        self.into()
     }
 
     /// Whose driver it is, and where.
@@ -294,13 +236,7 @@ impl Placement {
 
     /// Whether fio makes the load.
     pub fn is_fio(self) -> bool {
-        let kernels = [
-            Self::KernelFio,
-            Self::KernelNomultipathFio,
-            Self::KernelPassthroughFio,
-            Self::KernelIopollFio,
-        ];
-        kernels.contains(&self) || matches!(self, Self::ExportFio | Self::HostedFio)
+        self.name().ends_with("-fio")
     }
 
     /// Whether the kernel polls its device for completions.
@@ -338,10 +274,9 @@ impl FromStr for Placement {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|placement| placement.name() == text);
-        found.ok_or_else(|| {
-            format!("{text:?} is no placement: {}", Self::ALL.map(Self::name).join(", "))
-        })
+        let found = Self::ALL.iter().copied().find(|placement| placement.name() == text);
+        let names = || Self::ALL.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
+        found.ok_or_else(|| format!("{text:?} is no placement: {}", names()))
     }
 }
 
@@ -357,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_placement_has_one_name_in_reports_and_on_the_command_line() {
-        for placement in Placement::ALL {
+        for &placement in Placement::ALL {
             assert_eq!(placement.name().parse(), Ok(placement));
             assert_eq!(
                 serde_json::to_string(&placement).unwrap(),

@@ -1,6 +1,7 @@
 //! What is measured, and what is told while it is.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::{Leslie, Placement, Timeline, Work, timeline, work};
 use crate::report::{Lab, Measurement};
@@ -10,8 +11,9 @@ use crate::workload::Workload;
 const PACED_SHIFT: u32 = 3;
 
 /// The disk's controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Controller {
     /// NVMe, by MSI-X.
     Nvme,
@@ -24,11 +26,7 @@ pub enum Controller {
 impl Controller {
     /// Its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Nvme => "nvme",
-            Self::Ahci => "ahci",
-            Self::Ide => "ide",
-        }
+        self.into()
     }
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use ring3_class::net::{Filter, Nic, Packet, Queue, QueueSettings};
+use strum::IntoStaticStr;
 
 use crate::Error;
 
@@ -18,7 +19,8 @@ const ROOM: u32 = 2048;
 const LOOK: u32 = 256;
 
 /// What is done to a packet on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Forwarding {
     /// Nothing.
     Io,
@@ -32,10 +34,7 @@ impl Forwarding {
 
     /// Its name, which testpmd has, too.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Io => "io",
-            Self::MacSwap => "macswap",
-        }
+        self.into()
     }
 }
 

@@ -5,7 +5,6 @@
 //! load is made by threads of their own, as fast as their sockets take it. All of them are ordinary
 //! users of the interface.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -20,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, send, socket,
 };
+use strum::Display;
 
 use super::measure::PATIENCE;
 use super::streams::SINK;
@@ -60,7 +60,8 @@ const IP: usize = 20;
 const ECHO: usize = 16;
 
 /// What goes on beside the ping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Beside {
     /// Nothing.
     Idle,
@@ -73,16 +74,6 @@ pub enum Beside {
 impl Beside {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Idle, Self::Datagrams, Self::Streams];
-}
-
-impl fmt::Display for Beside {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Idle => "idle",
-            Self::Datagrams => "datagrams",
-            Self::Streams => "streams",
-        })
-    }
 }
 
 impl FromStr for Beside {

@@ -1,11 +1,12 @@
 //! `bench tcp`: bytes of a TCP connection, and the instructions that they cost.
 
-use std::fmt;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+
+use strum::Display;
 
 use super::connection::Connection;
 use super::measure::{Method, PATIENCE};
@@ -22,23 +23,19 @@ const WARM: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// Which way bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Way {
     /// The measured machine sends.
+    #[strum(to_string = "tcp-64k-out")]
     Out,
     /// It receives.
+    #[strum(to_string = "tcp-64k-in")]
     In,
 }
 
 impl Way {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Out, Self::In];
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Out { "tcp-64k-out" } else { "tcp-64k-in" })
-    }
 }
 
 impl FromStr for Way {

@@ -1,156 +1,103 @@
 //! Where one request's time goes: a bar for each placement, its steps one after the other, as in
 //! Figure 5 of Chubb 2004.
 
-use super::svg::{Anchor, Svg};
-use super::{rounded_tick, tick};
+use plotters::style::RGBColor;
+
+use super::figure::{Bar, Bars, Figure, Panel};
 use crate::report::Report;
 use crate::table::rounded;
 use crate::trace::timeline::STEPS;
 
-/// Colours of the steps, in their order; those of one kind are alike. [Okabe, Ito: Color Universal
-/// Design, 2008]
-const COLOURS: [&str; 10] = [
-    "#0072b2", "#e6c84c", "#4c9ed6", "#dddddd", "#d55e00", "#e6c84c", "#009e73", "#cc79a7",
-    "#e6c84c", "#88c5e8",
+/// Colours of the steps, in their order; those of one kind are alike.
+const COLOURS: [RGBColor; 10] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xe6, 0xc8, 0x4c),
+    RGBColor(0x4c, 0x9e, 0xd6),
+    RGBColor(0xdd, 0xdd, 0xdd),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0xe6, 0xc8, 0x4c),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0xc8, 0x4c),
+    RGBColor(0x88, 0xc5, 0xe8),
 ];
 
 /// The step that is the device's own, drawn shorter than it is: it is the disk's model, and no
 /// driver changes it.
 const DEVICE: &str = "device_us";
+/// How long it is drawn, as a share of the longest of all other steps together.
+const GAP: f64 = 0.05;
+/// A step that is shorter than this share of the longest bar has no room for its number.
+const ROOM: f64 = 0.04;
 
-const WIDTH: f64 = 1000.0;
-const LEFT: f64 = 130.0;
-const MARGIN: f64 = 24.0;
-const BAR: f64 = 30.0;
-/// From one bar to the next.
-const ROW: f64 = 48.0;
-const HEAD: f64 = 112.0;
-/// Of a group, beside its bars: its title above, its axis below.
-const TITLE: f64 = 34.0;
-const AXIS: f64 = 26.0;
-/// What stands behind a bar.
-const SUM: f64 = 170.0;
-/// Pixels of the device's step.
-const GAP: f64 = 40.0;
+/// Of a placement: number of the step, and microseconds.
+type Steps = Vec<(usize, f64)>;
 
-/// Draws a group of bars for each report.
-pub fn draw(reports: &[Report]) -> String {
-    let groups: Vec<(&Report, Vec<Bar>)> =
-        reports.iter().map(|report| (report, bars(report))).collect();
-    let rows: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
-    let height = HEAD + rows as f64 * ROW + groups.len() as f64 * (TITLE + AXIS) + MARGIN;
-    let mut svg = Svg::new(WIDTH + 2.0 * MARGIN, height);
-    head(&mut svg, reports);
-    let mut y = HEAD;
-    for (report, bars) in &groups {
-        y = group(&mut svg, report, bars, y);
+/// A row with a bar for each placement, for each report.
+pub fn figure(reports: &[Report]) -> Figure {
+    let Some(first) = reports.first() else { return Figure::default() };
+    let keys = STEPS.iter().zip(COLOURS).map(|((_, name), colour)| ((*name).into(), colour, None));
+    Figure {
+        title: "Where the time of a 4 KiB read goes".into(),
+        source: format!(
+            "after Chubb 2004, Figure 5; Linux {}, QEMU {}; medians; the device's own time (grey) \
+            is not to scale; events cost time, too",
+            first.lab.kernel, first.lab.qemu
+        ),
+        keys: keys.collect(),
+        rows: reports.iter().map(|report| vec![Panel::Bars(bars(report))]).collect(),
     }
-    svg.finish()
 }
 
-/// A placement and its steps: number of the step, and microseconds.
-type Bar = (String, Vec<(usize, f64)>);
-
-fn bars(report: &Report) -> Vec<Bar> {
-    let mut placements: Vec<&str> = report.rows.iter().map(|row| row.placement.as_str()).collect();
-    placements.dedup();
-    let mut seen = Vec::new();
-    placements.retain(|name| {
-        !seen.contains(name) && {
-            seen.push(name);
-            true
+fn bars(report: &Report) -> Bars {
+    let mut names: Vec<&str> = Vec::new();
+    for row in &report.rows {
+        if !names.contains(&row.placement.as_str()) {
+            names.push(&row.placement);
         }
-    });
-    let steps = |placement: &str| {
-        let at = |(index, (metric, _)): (usize, &(&str, &str))| {
-            Some((index, median(report, placement, metric)?))
+    }
+    let all: Vec<_> = names.into_iter().map(|name| (name, steps(report, name))).collect();
+    let all: Vec<_> = all.into_iter().filter(|(_, steps)| !steps.is_empty()).collect();
+    let longest = all.iter().map(|(_, steps)| own(steps)).fold(0.0, f64::max);
+    let bar = |(slot, (_, steps)): (usize, &(&str, Steps))| {
+        let part = |&(step, time): &(usize, f64)| {
+            let length = if STEPS[step].0 == DEVICE { GAP * longest } else { time };
+            let fits = length >= ROOM * longest || STEPS[step].0 == DEVICE;
+            (length, COLOURS[step], if fits { rounded(time) } else { String::new() })
         };
-        STEPS.iter().enumerate().filter_map(at).collect::<Vec<_>>()
+        let label = format!("{} us without the device", rounded(own(steps)));
+        Bar { slot, parts: steps.iter().map(part).collect(), range: None, label }
     };
-    placements
-        .into_iter()
-        .map(|name| (name.to_owned(), steps(name)))
-        .filter(|(_, steps)| !steps.is_empty())
-        .collect()
-}
-
-/// A metric's median under the load that is cut into steps.
-pub fn median(report: &Report, placement: &str, metric: &str) -> Option<f64> {
-    report.get(crate::disk::timeline::LOADS[0], placement, metric).map(|summary| summary.median)
-}
-
-fn head(svg: &mut Svg, reports: &[Report]) {
-    let Some(first) = reports.first() else { return };
-    svg.text((MARGIN, 26.0), 16, Anchor::Start, "Where the time of a 4 KiB read goes");
-    let line = format!(
-        "after Chubb 2004, Figure 5; Linux {}, QEMU {}; medians; the device's own time (grey) is \
-        not to scale; events cost time, too",
-        first.lab.kernel, first.lab.qemu
-    );
-    svg.text((MARGIN, 46.0), 11, Anchor::Start, &line);
-    for (index, ((_, name), colour)) in STEPS.iter().zip(COLOURS).enumerate() {
-        let (x, y) = (MARGIN + (index % 5) as f64 * 190.0, 62.0 + (index / 5) as f64 * 18.0);
-        svg.rect(x, y, 12.0, 12.0, colour);
-        svg.text((x + 17.0, y + 10.0), 11, Anchor::Start, name);
+    let clock = match report.lab.instruction_ns {
+        0 => "wall clock",
+        _ => "instruction time, 1 us = 1000 instructions",
+    };
+    Bars {
+        title: format!("{}; {clock}", report.lab.disk),
+        axis: "us".into(),
+        bars: all.iter().enumerate().map(bar).collect(),
+        extra: 400,
+        names: all.iter().map(|(name, _)| (*name).to_owned()).collect(),
     }
 }
 
-fn group(svg: &mut Svg, report: &Report, bars: &[Bar], top: f64) -> f64 {
-    let lab = &report.lab;
-    let clock = if lab.instruction_ns == 0 {
-        "wall clock"
-    } else {
-        "instruction time, 1 us = 1000 instructions"
+fn steps(report: &Report, placement: &str) -> Steps {
+    let load = crate::disk::timeline::LOADS[0];
+    let step = |(index, (metric, _)): (usize, &(&str, &str))| {
+        Some((index, report.get(load, placement, metric)?.median))
     };
-    svg.text((MARGIN, top + 20.0), 12, Anchor::Start, &format!("{}; {clock}", lab.disk));
-    let own = |steps: &[(usize, f64)]| {
-        steps.iter().filter(|(step, _)| STEPS[*step].0 != DEVICE).map(|(_, time)| time).sum::<f64>()
-    };
-    let longest =
-        bars.iter().map(|(_, steps)| own(steps)).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let scale = (WIDTH - LEFT - GAP - SUM) / longest;
-    let mut y = top + TITLE;
-    for (placement, steps) in bars {
-        svg.text((LEFT - 6.0, y + BAR / 2.0 + 4.0), 11, Anchor::End, placement);
-        let mut x = LEFT;
-        for &(step, time) in steps {
-            let width = if STEPS[step].0 == DEVICE { GAP } else { time * scale };
-            svg.rect(x, y, width, BAR, COLOURS[step]);
-            if width > 22.0 {
-                svg.text(
-                    (x + width / 2.0, y + BAR / 2.0 + 4.0),
-                    10,
-                    Anchor::Middle,
-                    &rounded(time),
-                );
-            }
-            x += width;
-        }
-        svg.text(
-            (x + 6.0, y + BAR / 2.0 + 4.0),
-            10,
-            Anchor::Start,
-            &format!("{} us without the device", rounded(own(steps))),
-        );
-        y += ROW;
-    }
-    let step = tick(longest);
-    svg.line((LEFT, y), (LEFT + longest * scale, y), "#222222");
-    for index in 0..=(longest / step) as u32 {
-        let value = f64::from(index) * step;
-        svg.line((LEFT + value * scale, y), (LEFT + value * scale, y + 4.0), "#222222");
-        svg.text(
-            (LEFT + value * scale, y + 16.0),
-            10,
-            Anchor::Middle,
-            &format!("{} us", rounded_tick(value)),
-        );
-    }
-    y + AXIS
+    STEPS.iter().enumerate().filter_map(step).collect()
+}
+
+/// All of them but the device's.
+fn own(steps: &[(usize, f64)]) -> f64 {
+    steps.iter().filter(|(step, _)| STEPS[*step].0 != DEVICE).map(|(_, time)| time).sum()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::draw;
+    use super::super::tests::texts;
     use super::*;
     use crate::report::{Lab, Measurement};
 
@@ -166,19 +113,11 @@ mod tests {
             at("process").with("handler_us", 2.0),
             Measurement::new(1, "driver", "kernel").with("startup_ms", 1.0),
         ];
-        let report = Report::new("timeline", Lab::default(), &rows);
-        let steps: Vec<_> =
-            bars(&report).into_iter().map(|(name, steps)| (name, steps.len())).collect();
-        assert_eq!(steps, [("kernel".to_owned(), 2), ("process".to_owned(), 3)]);
-        let text = draw(&[report]);
-        assert!(
-            text.contains("7.00 us without the device") && text.contains(">queue new work<"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn no_reports_are_an_empty_figure() {
-        assert!(draw(&[]).ends_with("</svg>\n"));
+        let report = Report::new("timeline-nvme", Lab::default(), &rows);
+        let found = bars(&report);
+        assert_eq!(found.bars.iter().map(|bar| bar.parts.len()).collect::<Vec<_>>(), [2, 3]);
+        let figure = draw(&[report]).unwrap();
+        let texts = texts(&figure);
+        assert!(texts.contains(&"7.00 us without the device") && texts.contains(&"queue new work"));
     }
 }

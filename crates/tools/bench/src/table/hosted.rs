@@ -1,6 +1,6 @@
 //! The report of `bench dde` as text: the thesis's table of latencies, and what a datagram costs.
 
-use super::{align, cell, head, number};
+use super::{Table, cell, grid, joined, notes, number};
 use crate::net::hosted::{HOSTED_PLACEMENTS, HostedLoad, Kind};
 use crate::report::Report;
 
@@ -21,49 +21,26 @@ pub fn render_hosted(report: &Report) -> String {
     for row in &report.rows {
         loads.extend(row.workload.parse().ok().filter(|load| !loads.contains(load)));
     }
-    let grids = GRIDS.iter().map(|&of| grid(report, &loads, of));
-    let tables = std::iter::once(latencies(report, &loads)).chain(grids);
-    tables.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n") + &super::notes(report)
+    let grids = GRIDS.iter().map(|(title, metric)| {
+        let columns = loads.iter().map(|load| (load, load.to_string(), *metric));
+        grid(report, title, HOSTED_PLACEMENTS, columns)
+    });
+    joined(std::iter::once(latencies(report, &loads)).chain(grids)) + &notes(report)
 }
 
 fn latencies(report: &Report, loads: &[HostedLoad]) -> String {
     let loads: Vec<_> =
         loads.iter().filter(|load| load.kind == Kind::Ping).map(ToString::to_string).collect();
-    let heads: Vec<_> = loads.iter().map(|load| ("", load.as_str())).collect();
-    let mut lines = vec![head("us: mean (variance)", &heads)];
+    let mut table = Table::new("us: mean (variance)", &loads);
     for placement in HOSTED_PLACEMENTS {
         let cells = loads.iter().map(|load| {
             let mean = cell(report, load, placement, "latency_us_mean");
             let variance = report.get(load, placement, "latency_us2_variance").map(number);
             variance.map_or_else(String::new, |variance| format!("{mean} ({variance})"))
         });
-        push(&mut lines, placement, cells.collect());
+        table.line(placement, cells);
     }
-    if lines.len() > 1 { align(&lines) } else { String::new() }
-}
-
-/// One metric of all loads that have it.
-fn grid(report: &Report, loads: &[HostedLoad], (title, metric): (&str, &str)) -> String {
-    let has = |load: &String| {
-        HOSTED_PLACEMENTS.iter().any(|placement| report.get(load, placement, metric).is_some())
-    };
-    let loads: Vec<_> = loads.iter().map(ToString::to_string).filter(has).collect();
-    let heads: Vec<_> = loads.iter().map(|load| ("", load.as_str())).collect();
-    let mut lines = vec![head(title, &heads)];
-    for placement in HOSTED_PLACEMENTS {
-        push(
-            &mut lines,
-            placement,
-            loads.iter().map(|load| cell(report, load, placement, metric)).collect(),
-        );
-    }
-    if lines.len() > 1 { align(&lines) } else { String::new() }
-}
-
-fn push(lines: &mut Vec<Vec<String>>, placement: &str, cells: Vec<String>) {
-    if cells.iter().any(|cell| !cell.is_empty()) {
-        lines.push([vec![placement.to_owned()], cells].concat());
-    }
+    table.text()
 }
 
 #[cfg(test)]

@@ -1,37 +1,33 @@
 //! The reports of `bench ping` as text.
 
-use super::{align, rounded};
+use super::{Table, notes, plain, rounded};
 use crate::net::{Beside, PING_PLACEMENTS};
 use crate::report::Report;
 
 /// A ping in each placement beside each load, on each kernel, a report each.
 pub fn render_pings(reports: &[Report]) -> String {
     let heads = [
-        "kernel, load, placement",
         "p50, us (least to most of the rounds)",
         "to the kernel's",
         "p99",
         "slowest",
         "lost, %",
+        "load, Mb/s",
+        "interface dropped",
     ];
-    let mut lines = vec![
-        [&heads[..], &["load, Mb/s", "interface dropped"]]
-            .concat()
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
-    ];
+    let mut table = Table::new("kernel, load, placement", heads);
     for (report, beside) in
         reports.iter().flat_map(|report| Beside::ALL.map(|beside| (report, beside.to_string())))
     {
         for placement in PING_PLACEMENTS {
-            lines.extend(line(report, &beside, placement));
+            let name = format!("{}, {beside}, {placement}", report.lab.kernel);
+            table.line(name, cells(report, &beside, placement).unwrap_or_default());
         }
     }
-    align(&lines) + &reports.iter().map(super::notes).collect::<String>()
+    table.text() + &reports.iter().map(notes).collect::<String>()
 }
 
-fn line(report: &Report, beside: &str, placement: &str) -> Option<Vec<String>> {
+fn cells(report: &Report, beside: &str, placement: &str) -> Option<[String; 7]> {
     let p50 = report.get(beside, placement, "latency_us_p50")?;
     let baseline = report
         .get(beside, "kernel", "latency_us_p50")
@@ -39,24 +35,17 @@ fn line(report: &Report, beside: &str, placement: &str) -> Option<Vec<String>> {
     let ratio = baseline
         .and_then(|baseline| p50.ratio_to(baseline))
         .map_or(String::new(), |ratio| format!("{ratio:.2}x"));
-    let one = |metric| {
-        report
-            .get(beside, placement, metric)
-            .map_or(String::new(), |summary| rounded(summary.median))
-    };
-    let most = |metric| {
-        report.get(beside, placement, metric).map_or(String::new(), |summary| rounded(summary.max))
-    };
-    let times = format!("{} ({} to {})", rounded(p50.median), rounded(p50.min), rounded(p50.max));
-    let name = format!("{}, {beside}, {placement}", report.lab.kernel);
-    let rest = [
+    let most = report.get(beside, placement, "latency_us_max");
+    let one = |metric| plain(report, beside, placement, metric);
+    Some([
+        format!("{} ({} to {})", rounded(p50.median), rounded(p50.min), rounded(p50.max)),
+        ratio,
         one("latency_us_p99"),
-        most("latency_us_max"),
+        most.map_or(String::new(), |summary| rounded(summary.max)),
         one("loss_percent"),
         one("mbit_s"),
         one("interface_dropped"),
-    ];
-    Some([vec![name, times, ratio], rest.to_vec()].concat())
+    ])
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ring3_bench::disk::{Event, Plan};
 use ring3_bench::journal::Journal;
-use ring3_bench::plot::draw;
+use ring3_bench::plot;
 use ring3_bench::report::{Lab, Measurement, Report};
 use ring3_bench::table::render;
 
@@ -23,17 +23,11 @@ pub trait Machine {
     ) -> Result<String>;
 }
 
-/// How results are shown.
-#[derive(Clone, Copy)]
-pub struct Look {
-    /// All reports as one figure (SVG).
-    pub draw: fn(&[Report]) -> String,
-    /// One report as text.
-    pub show: fn(&Report) -> String,
-}
+/// How a report is shown as text.
+pub type Look = fn(&Report) -> String;
 
-/// Loads of all kinds: bars, and a table of the usual ones.
-pub const LOADS: Look = Look { draw, show: render };
+/// Loads of all kinds: a table of the usual ones.
+pub const LOADS: Look = render;
 
 /// Has the rounds that `journal` does not have yet measured, from the first of them on, which gives
 /// QEMU's version; `show` hears what is told. Where it ran, and what was measured in all rounds.
@@ -120,14 +114,13 @@ impl Campaign {
             true => format!("{}-{}.json", report.bench, report.lab.mode),
         };
         let path = self.out.join(name);
-        let text = serde_json::to_string_pretty(&report)?;
-        fs::write(&path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
+        report.write(&path)?;
         let Lab { kernel, qemu, mode, vcpus, disk, .. } = &report.lab;
         outln!(
             "\n{}: Linux {kernel}, QEMU {qemu}, {mode} clock, {vcpus} processors; {disk}",
             path.display()
         );
-        outln!("\n{}", (self.look.show)(&report));
+        outln!("\n{}", (self.look)(&report));
         self.reports.push(report);
         Ok(())
     }
@@ -135,7 +128,7 @@ impl Campaign {
     /// Draws what was measured.
     pub fn finish(self) -> Result<()> {
         let path = self.out.join(format!("{}.svg", self.figure));
-        fs::write(&path, (self.look.draw)(&self.reports))
+        fs::write(&path, plot::draw(&self.reports)?)
             .with_context(|| format!("writing {}", path.display()))?;
         outln!("figure: {}", path.display());
         Ok(())

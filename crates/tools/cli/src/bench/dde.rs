@@ -8,13 +8,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ring3_backend::Uri;
 use ring3_bench::cpu::stand_back;
 use ring3_bench::disk::Event;
 use ring3_bench::net::hosted::{
     Extent, HOSTED_PLACEMENTS, HOSTED_USUAL, HostedLoad, Pinger, Services, measure_hosted,
 };
-use ring3_bench::plot::{draw_distributions, draw_hosted};
+use ring3_bench::plot::draw_distributions;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_hosted;
 use ring3_driver::registry::Settings;
@@ -25,9 +24,10 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 
 use super::cards::here::{Interface, NAME, address, host, rounds, tell};
-use super::cards::{Card, Options, guest};
+use super::cards::{Card, Choice, Options, Study, Task, guest};
 use super::guest::NAME as PROGRAM;
 use crate::dde::{Built, SONAME, build};
+use crate::job::Job;
 use crate::leave;
 
 /// Bytes of the arena of the card that asks.
@@ -43,47 +43,35 @@ pub struct Args {
     /// Echo requests of a load; 16,384 if it is not given, as in the thesis.
     #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     samples: Option<u32>,
-    /// Milliseconds of a load of datagrams, by the guest's clock; 500 if it is not given.
-    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
-    millis: Option<u64>,
-    /// A load: icmp-56 (one echo request after the other), udp-1472-echo, udp-1472-in, tcp-1460-in,
-    /// tcp-1460-out. May be repeated; without it, all of the page.
-    #[arg(long = "load", value_name = "NAME")]
-    loads: Vec<HostedLoad>,
-    /// A placement. May be repeated; without it, all that wait for interrupts. With one of the
-    /// others, which poll, the guest has two processors: one is theirs.
-    #[arg(long = "placement", value_name = "NAME", value_parser = HOSTED_PLACEMENTS)]
-    placements: Vec<String>,
-    /// In the guest: the card that asks.
-    #[arg(long, hide = true)]
-    peer: Option<Uri>,
     #[command(flatten)]
-    options: Options,
+    choice: Choice<Hosting>,
+}
+
+/// What is measured.
+#[derive(Clone)]
+struct Hosting;
+
+impl Study for Hosting {
+    type Load = HostedLoad;
+    const LOADS: &'static str = "icmp-56 (one echo request after the other), udp-1472-echo, \
+        udp-1472-in, tcp-1460-in, tcp-1460-out; without it, all of the page";
+    const PLACEMENTS: &'static [&'static str] = &HOSTED_PLACEMENTS;
+    const USUAL_PLACEMENTS: &'static str = "without it, all that wait for interrupts. With one of \
+        the others, which poll, the guest has two processors: one is theirs";
+    const MILLIS: (u64, u64) = (500, 20);
+
+    fn loads(_: &Options) -> Vec<HostedLoad> {
+        HostedLoad::all()
+    }
+
+    fn placements() -> Vec<&'static str> {
+        HOSTED_PLACEMENTS[..HOSTED_USUAL].to_vec()
+    }
 }
 
 impl Args {
-    fn extent(&self) -> Extent {
-        let quick = self.options.quick;
-        Extent {
-            samples: if quick { 128 } else { self.samples.unwrap_or(1 << 14) as usize },
-            time: Duration::from_millis(if quick { 20 } else { self.millis.unwrap_or(500) }),
-            instruction_ns: self.options.instructions().then_some(f64::from(guest::INSTRUCTION_NS)),
-            driver: None,
-        }
-    }
-
-    fn loads(&self) -> Vec<HostedLoad> {
-        if self.loads.is_empty() { HostedLoad::all() } else { self.loads.clone() }
-    }
-
-    fn placements(&self) -> Vec<String> {
-        let usual = || HOSTED_PLACEMENTS[..HOSTED_USUAL].iter().map(|&name| name.into()).collect();
-        if self.placements.is_empty() { usual() } else { self.placements.clone() }
-    }
-
-    /// Whether somebody never sleeps.
-    fn polls(&self) -> bool {
-        self.placements().iter().any(|placement| is_polled(placement))
+    fn samples(&self) -> u32 {
+        if self.choice.options.quick { 128 } else { self.samples.unwrap_or(1 << 14) }
     }
 }
 
@@ -100,39 +88,24 @@ const CARDS: [(&str, u8); 3] = [("kernel", 1), ("ring3", 2), ("peer", 3)];
 
 /// Measures, and writes report and figures.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.options.here {
-        return here(args).map(|()| ExitCode::SUCCESS);
-    }
     leave::nothing_behind()?;
     let Built { program, library, .. } = build(DRIVER, true)?;
     let guest = three_cards(args)
         .file(&format!("{HOSTED}/dde-{DRIVER}"), &program)
         .file(&format!("{HOSTED}/{SONAME}"), &library.join(SONAME));
-    let words = words(args);
+    let options = &args.choice.options;
     let command = |first| {
-        format!(
-            "{PROGRAM}{}chmod +x {HOSTED}/*\n{}",
-            guest::INTERFACE,
-            guest::here(&args.options, &words, first)
-        )
+        let task = args.choice.task(first).and(None, "vfio:$PEER");
+        let job = Job::Hosted { samples: args.samples(), task }.command()?;
+        Ok(format!("{PROGRAM}{}chmod +x {HOSTED}/*\n{job}", guest::INTERFACE))
     };
-    let report = guest::run("dde", &args.options, Card::E1000e, guest, &command, &|line| {
+    let report = guest::run("dde", options, Card::E1000e, guest, &command, &|line| {
         serde_json::from_str(line).ok()
     })?;
-    fs::write(args.options.out.join("dde-latencies.svg"), draw_distributions(&report))
+    fs::write(options.out.join("dde-latencies.svg"), draw_distributions(&report)?)
         .context("writing dde-latencies.svg")?;
-    args.options.write(&report, Some(draw_hosted(&report)), render_hosted)?;
+    options.write(&report, true, render_hosted)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn words(args: &Args) -> String {
-    let extent = args.extent();
-    let words = format!(
-        "dde --peer vfio:$PEER --samples {} --millis {}",
-        extent.samples,
-        extent.time.as_millis()
-    );
-    words + &guest::chosen(&args.loads(), &args.placements())
 }
 
 /// A guest with three cards on one wire within QEMU.
@@ -143,37 +116,34 @@ fn three_cards(args: &Args) -> Guest {
         let device = device.option("mac", guest::mac(last).to_string());
         guest = guest.device(if id == "kernel" { device } else { device.bound("vfio-pci") });
     }
-    guest::on_one_processor(&mut guest, &args.options);
+    guest::on_one_processor(&mut guest, &args.choice.options);
     (guest.hugepages, guest.memory_mib) = (96, 1024.max(guest.memory_mib));
-    if args.polls() {
+    if args.choice.placements().iter().any(|placement| is_polled(placement)) {
+        // One of them never sleeps.
         guest.vcpus = Some(2);
     }
-    let extent = args.extent();
-    let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
-    guest.time_limit = Duration::from_secs(600)
-        + loads
-            * (Duration::from_secs(20)
-                + Duration::from_millis(4 * extent.samples as u64)
-                + 10 * extent.time);
+    let each = Duration::from_secs(20) + Duration::from_millis(4 * u64::from(args.samples()));
+    guest.time_limit = args.choice.time_limit(Duration::from_secs(600), each);
     guest
 }
 
 /// The rounds, in the guest.
-fn here(args: &Args) -> Result<()> {
-    let device = args.peer.clone().context("no card was named that asks")?;
-    let claim = Claim { settings: Settings::default(), ..Claim::new(device) };
+pub fn here(samples: u32, task: &Task) -> Result<()> {
+    let claim = Claim { settings: Settings::default(), ..Claim::new(task.device(1)?) };
     let needs =
         Requirements { queues: 1, arena: ARENA, max_transfer: None, poll: Some(Duration::ZERO) };
     let Attached { nics, driven: _driven, .. } = claim.open(&needs)?;
     let [nic] = &nics[..] else { bail!("the device is no network card that ring3 drives") };
     let mut pinger = Pinger::open(&**nic)?;
-    let interface =
-        args.options.interface.as_deref().context("the kernel's card has no interface")?;
-    address(interface, host(place("kernel"), 1))?;
+    address(task.interface(0)?, host(place("kernel"), 1))?;
     let _services = Services::start()?;
-    rounds(&args.options, &args.placements(), &mut |round, placement| {
-        turn(args, &mut pinger, round, placement)
-    })
+    let extent = Extent {
+        samples: samples as usize,
+        time: Duration::from_millis(task.millis),
+        instruction_ns: task.instructions.then_some(f64::from(guest::INSTRUCTION_NS)),
+        driver: None,
+    };
+    rounds(task, &mut |round, placement| turn(task, &extent, &mut pinger, (round, placement)))
 }
 
 /// The number of a placement's network: each has its own.
@@ -181,10 +151,16 @@ fn place(placement: &str) -> u8 {
     HOSTED_PLACEMENTS.iter().position(|name| *name == placement).unwrap_or_default() as u8
 }
 
-fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Result<()> {
+fn turn(
+    task: &Task,
+    extent: &Extent,
+    pinger: &mut Pinger<'_>,
+    (round, placement): (u32, &str),
+) -> Result<()> {
+    let loads = task.loads::<HostedLoad>()?;
     let network = place(placement);
     let lwip = format!("{}/24", host(network, 1));
-    let start = |words: &[&str]| Hosted::start(args, &[words, &["--arena", "32"]].concat());
+    let start = |words: &[&str]| Hosted::start(task, &[words, &["--arena", "32"]].concat());
     let socket = tempfile::tempdir()?;
     let path = socket.path().join("card");
     let (hosted, _interface) = match placement {
@@ -209,16 +185,16 @@ fn turn(args: &Args, pinger: &mut Pinger<'_>, round: u32, placement: &str) -> Re
             (Some(hosted), Some(on_processor(0, || Interface::start(&words, host(network, 1)))?))
         }
     };
-    let extent = Extent { driver: hosted.as_ref().map(|hosted| hosted.0.id()), ..args.extent() };
+    let extent = Extent { driver: hosted.as_ref().map(|hosted| hosted.0.id()), ..*extent };
     let card = CARDS[usize::from(placement != "kernel")].1;
     // In a thread of its own, as who has stood back cannot come forward again.
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             stand_back(0);
             pinger.point(host(network, 2), (guest::mac(card), host(network, 1)))?;
-            for load in args.loads().into_iter().filter(|load| load.suits(placement)) {
+            for load in loads.iter().filter(|load| load.suits(placement)) {
                 let into = Measurement::new(round, load, placement);
-                let measured = measure_hosted(pinger, &load, &extent, into)
+                let measured = measure_hosted(pinger, load, &extent, into)
                     .with_context(|| load.to_string())?;
                 tell(&Event::Measured(measured))?;
             }
@@ -247,8 +223,8 @@ struct Hosted(Child);
 
 impl Hosted {
     /// Starts it, and returns when its link is up.
-    fn start(args: &Args, words: &[&str]) -> Result<Self> {
-        let device = args.options.device.as_ref().context("no card was named that is hosted")?;
+    fn start(task: &Task, words: &[&str]) -> Result<Self> {
+        let device = task.device(0)?;
         let program = PathBuf::from(HOSTED).join(format!("dde-{DRIVER}"));
         let mut command = Command::new(&program);
         command.args(["--device", &device.to_string()]).args(words).env("LD_LIBRARY_PATH", HOSTED);

@@ -17,6 +17,7 @@ use ring3_bench::workload::{STANDARD, Workload};
 use ring3_broker::region::SharedMemory;
 use ring3_export::vduse::devices as vduse;
 use ring3_pci::{Address, Host, PassthroughDriver, bind, unbind};
+use serde::{Deserialize, Serialize};
 
 use super::campaign::{Campaign, LOADS, Machine};
 use super::guest::Guest;
@@ -71,9 +72,6 @@ pub struct Args {
     /// from the distribution's packages; with --here from this machine's.
     #[arg(long, conflicts_with_all = ["placements", "figure", "timeline", "work"])]
     rivals: bool,
-    /// A folder in which QEMU's programs are, with all that they need: in the lab's guest.
-    #[arg(long, requires = "events", hide = true)]
-    qemu_root: Option<PathBuf>,
     #[command(flatten)]
     paper: paper::Options,
     /// The guest's kernel, by version prefix.
@@ -98,31 +96,51 @@ pub struct Args {
     /// Measure this machine instead of a guest.
     #[arg(long)]
     here: bool,
-    /// With --here: the block device that the kernel drives.
-    #[arg(long, requires = "here")]
-    disk: Option<PathBuf>,
-    /// With --here: the device that ring3 claims.
-    #[arg(long, requires = "here")]
-    device: Option<String>,
-    /// With --here: --disk and --device are the same device, which is handed over between their
-    /// turns.
-    #[arg(long, requires = "disk", requires = "device")]
-    shared: bool,
     #[command(flatten)]
-    protection: Protection,
+    target: Target,
     /// With --here: allow loads that write. They destroy what is on the disks.
     #[arg(long, requires = "here")]
     overwrite: bool,
-    /// Print each step as a line of JSON and write no files: for the lab's guest.
-    #[arg(long, requires = "here", hide = true)]
-    events: bool,
-    /// Load the kernel's NVMe driver anew from the modules in this folder where a placement wants
-    /// that: in the lab's guest.
-    #[arg(long, requires = "events", hide = true)]
-    modules: Option<PathBuf>,
-    /// The round to begin with.
-    #[arg(long, requires = "events", hide = true, default_value_t = 1)]
-    first: u32,
+}
+
+/// What is measured of this machine.
+#[derive(Clone, Default, clap::Args, Serialize, Deserialize)]
+pub struct Target {
+    /// With --here: the block device that the kernel drives.
+    #[arg(long, requires = "here")]
+    pub disk: Option<PathBuf>,
+    /// With --here: the device that ring3 claims.
+    #[arg(long, requires = "here")]
+    pub device: Option<String>,
+    /// With --here: --disk and --device are the same device, which is handed over between their
+    /// turns.
+    #[arg(long, requires = "disk", requires = "device")]
+    pub shared: bool,
+    #[command(flatten)]
+    #[serde(skip)]
+    pub protection: Protection,
+    /// In the lab's guest: a folder in which QEMU's programs are, with all that they need.
+    #[arg(skip)]
+    pub qemu_root: Option<PathBuf>,
+    /// In the lab's guest: the modules from which the kernel's NVMe driver is loaded anew where a
+    /// placement wants that.
+    #[arg(skip)]
+    pub modules: Option<PathBuf>,
+}
+
+/// The rounds of a plan from `first` on, in a guest: each step is a line of JSON.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Turns {
+    pub plan: Plan,
+    pub first: u32,
+    pub target: Target,
+}
+
+impl Turns {
+    /// Measures them.
+    pub fn run(&self) -> Result<()> {
+        here(&self.target, &self.plan, self.first, &mut print_event)
+    }
 }
 
 /// The clock of a campaign.
@@ -138,10 +156,6 @@ pub enum Clock {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.events {
-        let plan = plan(args, args.mode == Some(Clock::Instructions), args.paper.controller())?;
-        return here(args, &plan, args.first, &mut print_event).map(|()| ExitCode::SUCCESS);
-    }
     let clocks = clocks(args)?;
     if !args.here {
         leave::nothing_behind()?;
@@ -225,27 +239,27 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
         let needs = match placement.driver() {
             // On this machine, what changes its disk has to be asked for.
             Driver::Kernel(tuning) if args.here => {
-                args.disk.is_some() && tuning == Tuning::AsItComes
+                args.target.disk.is_some() && tuning == Tuning::AsItComes
             }
             Driver::Kernel(tuning) => {
                 tuning <= Tuning::NoScheduler || controller == Controller::Nvme
             }
-            Driver::Process => !args.here || args.device.is_some(),
+            Driver::Process => !args.here || args.target.device.is_some(),
             Driver::Export
             | Driver::ExportPolled
             | Driver::Shared
             | Driver::Batch
             | Driver::SharedBatch
-            | Driver::Hosted => !args.here || (args.device.is_some() && ublk()),
+            | Driver::Hosted => !args.here || (args.target.device.is_some() && ublk()),
             // Ports of a leased function are messages: IDE would be measured by those.
             Driver::Supervised if controller == Controller::Ide || supervisor().is_err() => false,
-            Driver::Supervised => !args.here || (args.device.is_some() && ublk()),
+            Driver::Supervised => !args.here || (args.target.device.is_some() && ublk()),
             Driver::Null | Driver::NullPolled => !args.here || ublk(),
-            Driver::Vduse => !args.here || (args.device.is_some() && by_vduse()),
+            Driver::Vduse => !args.here || (args.target.device.is_some() && by_vduse()),
             Driver::VduseNull => !args.here || by_vduse(),
             Driver::QemuVduse | Driver::QemuImg if controller != Controller::Nvme => false,
-            Driver::QemuVduse => !args.here || (function(args).is_some() && by_vduse()),
-            Driver::QemuImg => !args.here || function(args).is_some(),
+            Driver::QemuVduse => !args.here || (function(&args.target).is_some() && by_vduse()),
+            Driver::QemuImg => !args.here || function(&args.target).is_some(),
         };
         needs
             && !(placement.is_fio() && (args.quick || (args.here && !ring3_bench::fio::present())))
@@ -266,8 +280,8 @@ fn placements(args: &Args, usual: &[Placement], controller: Controller) -> Resul
 
 /// The address of the function that --device names, if it is behind VFIO, as QEMU's driver wants
 /// it.
-fn function(args: &Args) -> Option<String> {
-    let address = args.device.as_deref()?.strip_prefix("vfio:")?.split(',').next()?;
+fn function(target: &Target) -> Option<String> {
+    let address = target.device.as_deref()?.strip_prefix("vfio:")?.split(',').next()?;
     address.parse::<Address>().ok().map(|address| address.to_string())
 }
 
@@ -289,15 +303,16 @@ impl Machine for Here<'_> {
         first: u32,
         progress: &mut dyn FnMut(&Event),
     ) -> Result<String> {
-        say_what_was_found(self.0, plan);
-        here(self.0, plan, first, progress)?;
+        say_what_was_found(&self.0.target, plan);
+        here(&self.0.target, plan, first, progress)?;
         Ok("none".into())
     }
 }
 
 /// A disk that could be faster is measured as it is, but not without a word.
-fn say_what_was_found(args: &Args, plan: &Plan) {
-    let Some(disk) = args.disk.as_deref().filter(|_| plan.placements.contains(&Placement::Kernel))
+fn say_what_was_found(target: &Target, plan: &Plan) {
+    let Some(disk) =
+        target.disk.as_deref().filter(|_| plan.placements.contains(&Placement::Kernel))
     else {
         return;
     };
@@ -311,18 +326,21 @@ fn say_what_was_found(args: &Args, plan: &Plan) {
     }
 }
 
-fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<()> {
+fn here(target: &Target, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) -> Result<()> {
     let room = buffers(&plan.loads());
-    let device = args.device.clone();
+    let device = target.device.clone();
     let open = |waiting| {
         let uri = device.as_deref().unwrap_or_default();
-        open_disk(uri, room, waiting, args.protection)
+        open_disk(uri, room, waiting, target.protection)
             .map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     let driver = if plan.controller == Controller::Nvme { "nvme" } else { "ata" };
     let hand_over = |to_ring3| {
-        let handed =
-            handed_over(args.device.as_deref().unwrap_or_default(), args.disk.as_deref(), to_ring3);
+        let handed = handed_over(
+            target.device.as_deref().unwrap_or_default(),
+            target.disk.as_deref(),
+            to_ring3,
+        );
         handed.map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     // A timeline shows the way by interrupt.
@@ -340,13 +358,13 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
     let exported = |way: &str, uri: &str, holder: &str| {
         words(&format!(
             "run {driver} --export {way}{holder} --json --device {uri}{}{poll}",
-            args.protection.words()
+            target.protection.words()
         ))
     };
     let share = ["--share".to_string(), socket.display().to_string()];
     let programs = Programs {
-        kernel: args.disk.clone(),
-        modules: args.modules.clone(),
+        kernel: target.disk.clone(),
+        modules: target.modules.clone(),
         open: device.is_some().then_some(&open),
         export: device.as_ref().map(|uri| exported("ublk", uri, HERE)),
         shared: device.as_ref().map(|uri| [exported("ublk", uri, ""), share.to_vec()].concat()),
@@ -373,15 +391,15 @@ fn here(args: &Args, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Event)) 
         null: Some(words("run null --export ublk --json")),
         null_polled: Some([words("run null --export ublk --json"), words(LOOKING)].concat()),
         vduse_null: Some(words("run null --export vduse --json")),
-        qemu: function(args).map(|device| Qemu {
-            root: args.qemu_root.clone(),
+        qemu: function(target).map(|device| Qemu {
+            root: target.qemu_root.clone(),
             device,
             attach: attach_disk,
             detach: detach_disk,
         }),
         program: std::env::current_exe()
             .context("finding this program, which serves the exports")?,
-        hand_over: args.shared.then_some(&hand_over),
+        hand_over: target.shared.then_some(&hand_over),
     };
     Ok(run_here(plan, first, &programs, progress)?)
 }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use ring3_bench::disk::machine;
+use ring3_bench::report::{Measurement, Report};
+use ring3_bench::table::Table;
 use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 use serde::Serialize;
 
@@ -147,10 +150,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     prepare(&cache, &[Need::Hosting, Need::Cloc], &mut |line| errln!("{line}"))?;
     let effort = measure(&top, &cache)?;
     match args.json {
-        true => outln!("{}", serde_json::to_string(&effort)?),
+        true => outln!("{}", serde_json::to_string(&report(&effort)?)?),
         false => show(&effort),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// As all benchmarks tell their results: lines of each part, and of each driver.
+fn report(effort: &Effort) -> Result<Report> {
+    let lines = |workload: &str, name: &str, lines: u64| {
+        Measurement::new(1, workload, name).with("lines", lines as f64)
+    };
+    let parts = effort.parts.iter().map(|part| lines("written", &part.part, part.lines));
+    let drivers = effort.drivers.iter().flat_map(|driver| {
+        let written = lines("written", &driver.driver, driver.written);
+        [written, lines("of the kernel", &driver.driver, driver.kernel_lines)]
+    });
+    let all: Vec<_> = parts.chain(drivers).collect();
+    Ok(Report::new("effort", machine(false), &all).with_own(effort)?)
 }
 
 fn measure(top: &Path, cache: &Cache) -> Result<Effort> {
@@ -315,31 +332,28 @@ fn parse(said: &[u8]) -> Result<BTreeMap<PathBuf, u64>> {
 }
 
 fn show(effort: &Effort) {
-    outln!("{} by {}", effort.kernel, effort.counter);
+    outln!("{} by {}\n", effort.kernel, effort.counter);
+    let mut parts = Table::new("part", ["lines", "licence"]).left(&[2]);
     for Part { part, lines, files, licence } in &effort.parts {
-        outln!("{part:<56} {lines:>8}  {licence}");
-        files.iter().for_each(|(file, lines)| outln!("  {file:<54} {lines:>8}"));
+        parts.line(part, [lines.to_string(), (*licence).into()]);
+        for (file, lines) in files {
+            parts.line(format!("  {file}"), [lines.to_string(), String::new()]);
+        }
     }
-    outln!("{:<56} {:>8}", "all", effort.written);
-    outln!();
-    outln!("{:<24} {:>12} {:>14} {:>14}", "driver", "written", "kernel files", "kernel lines");
+    parts.line("all", [effort.written.to_string(), String::new()]);
+    let mut drivers = Table::new("driver", ["written", "kernel files", "kernel lines"]);
     for Driver { driver, written, kernel_files, kernel_lines } in &effort.drivers {
-        outln!(
-            "{:<24} {written:>12} {kernel_files:>14} {kernel_lines:>14}",
-            format!("dde:{driver}")
-        );
+        let cells = [*written, *kernel_files as u64, *kernel_lines];
+        drivers.line(format!("dde:{driver}"), cells);
     }
-    outln!(
-        "{:<24} {:>12} {:>14} {:>14}",
-        "the kernel below them",
-        "",
-        effort.kernel_files,
-        effort.kernel_lines
-    );
-    outln!();
+    let below = [effort.kernel_files.to_string(), effort.kernel_lines.to_string()];
+    drivers.line("the kernel below them", [vec![String::new()], below.into()].concat());
+    let mut others = Table::new("project", ["part", "lines", "source"]).left(&[1, 3]);
     for Other { project, part, lines, source } in effort.others {
-        outln!("{project:<14} {part:<66} {lines:>8}  {source}");
+        others.line(project, [*part, &lines.to_string(), source]);
     }
+    let tables = [parts, drivers, others].map(|table| table.text());
+    crate::output::write(format_args!("{}", tables.join("\n")));
 }
 
 #[cfg(test)]

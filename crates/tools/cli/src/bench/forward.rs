@@ -62,12 +62,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (rounds, seconds) =
         (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
     let guest = guest(args, &wire, rounds * (seconds + WARM_UP))?;
-    let command = |first| format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds));
+    let command =
+        |first| Ok(format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds)));
     let report =
         cards::guest::run("forward", &args.options, args.card, guest, &command, &|line| {
             event(line, args.options.mode)
         })?;
-    args.options.write(&report, None, render_forward)?;
+    args.options.write(&report, false, render_forward)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_bench::cpu::Others;
-use ring3_bench::disk::{Controller, Driver, Event, Pace, Placement, Plan, Study};
+use ring3_bench::disk::{Controller, Driver, Event, Placement, Plan, Study};
 use ring3_bench::report::Measurement;
 use ring3_lab::{
     Backing, Cache, Device, Event as LabEvent, Guest as Lab, Iommu, Machine as Model, Mode, Need,
@@ -13,9 +13,10 @@ use ring3_lab::{
 
 use super::accesses::Accesses;
 use super::campaign::Machine;
-use super::disk::linuxs;
+use super::disk::{Target, Turns, linuxs};
 use super::ring3d::with_supervisor;
 use crate::dde;
+use crate::job::Job;
 
 /// Bytes of each disk.
 const SIZE: Size = Size(1 << 30);
@@ -129,6 +130,9 @@ fn time_limit(plan: &Plan) -> Duration {
 pub const NAME: &str = r#"[ -e /usr/local/bin/ring3 ] || ln -s "$(command -v "$PROGRAM")" /usr/local/bin/ring3
 "#;
 
+/// Lines of a guest that failed that are shown.
+const SAID: usize = 40;
+
 /// Where the guest has QEMU's programs.
 const QEMU_ROOT: &str = "/rivals";
 
@@ -156,64 +160,64 @@ pub fn with_this_program(guest: Lab) -> Result<Lab> {
     Ok(guest.program(&program).variable("PROGRAM", &name))
 }
 
-fn command(plan: &Plan, first: u32) -> String {
-    let mode = if plan.instructions { "instructions" } else { "wall" };
-    let disk = if plan.controller == Controller::Nvme { "/dev/nvme0n1" } else { "/dev/sda" };
+fn command(plan: &Plan, first: u32) -> Result<String> {
     // Ports by instruction: through VFIO's file, each access would be a system call.
-    let options = if plan.controller == Controller::Ide { ",ports=direct --shared" } else { "" };
-    let mut words = format!(
-        "ring3 bench disk --here --events --overwrite --disk {disk} --device vfio:$RING3{options} \
-        --mode {mode}"
-    );
-    if plan.controller == Controller::Nvme {
-        words += &format!(" --modules {MODULES}");
-    }
-    words += &format!(
-        " --first {first} --rounds {} --controller {}",
-        plan.rounds,
-        plan.controller.name()
-    );
-    if let Some(Pace { commands, bytes }) = plan.pace {
-        words += &format!(" --commands {commands} --rate {bytes}");
-    }
-    match &plan.study {
-        Study::Loads { millis, brief, workloads } => {
-            words += &format!(" --millis {millis}{}", if *brief { " --brief" } else { "" });
-            workloads.iter().for_each(|name| words += &format!(" --workload {name}"));
-        }
-        Study::Leslie(leslie) => {
-            let sizes = leslie.sectors.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            words += &format!(" --figure leslie --bytes {} --sizes {sizes}", leslie.bytes);
-            leslie.requests.iter().for_each(|requests| words += &format!(" --requests {requests}"));
-        }
-        Study::Work(work) => words += &format!(" --work --millis {}", work.millis),
-        Study::Timeline(timeline) => {
-            words += &format!(" --timeline --requests {}", timeline.requests)
-        }
-    }
-    plan.placements.iter().for_each(|placement| words += &format!(" --placement {placement}"));
-    let root = if plan.placements.iter().any(|placement| placement.is_qemus()) {
-        words += &format!(" --qemu-root {QEMU_ROOT}");
-        QEMU_TOOLS
-    } else {
-        ""
+    let (disk, options) = match plan.controller {
+        Controller::Nvme => ("/dev/nvme0n1", ""),
+        Controller::Ahci => ("/dev/sda", ""),
+        Controller::Ide => ("/dev/sda", ",ports=direct"),
     };
-    format!("{NAME}{root}{words}")
+    let is_qemus = plan.placements.iter().any(|placement| placement.is_qemus());
+    let target = Target {
+        disk: Some(disk.into()),
+        device: Some(format!("vfio:$RING3{options}")),
+        shared: plan.controller == Controller::Ide,
+        qemu_root: is_qemus.then(|| QEMU_ROOT.into()),
+        modules: (plan.controller == Controller::Nvme).then(|| MODULES.into()),
+        ..Target::default()
+    };
+    let job = Job::Disk(Turns { plan: plan.clone(), first, target }).command()?;
+    Ok(format!("{NAME}{}{job}", if is_qemus { QEMU_TOOLS } else { "" }))
 }
 
-/// What others took of the host in the round that `event` ends.
-fn host(event: &Event, others: &mut Option<Others>) -> Option<Measurement> {
-    match event {
-        Event::Begin(_) => *others = Others::start(),
-        Event::Round { round } => {
-            return Some(
-                Measurement::new(*round, "host", "host")
-                    .with("others_percent", others.as_mut()?.percent()?),
-            );
+/// Runs `guest`, which tells its steps by lines that `read` reads, and adds what others took of the
+/// host in each round. Gives QEMU's version.
+pub fn follow(
+    guest: &Lab,
+    read: &mut dyn FnMut(&str) -> Option<Event>,
+    progress: &mut dyn FnMut(&Event),
+) -> Result<String> {
+    let mut others = None;
+    let outcome = guest.run(&Cache::open()?, &mut |event| match event {
+        LabEvent::Progress(line) => errln!("{line}"),
+        LabEvent::Line(line) => {
+            let Some(event) = read(line) else { return };
+            match event {
+                // Also the second boot of a guest whose QEMU failed.
+                Event::Begin(_) => others = Others::start(),
+                Event::Round { round } => {
+                    if let Some(busy) = others.as_mut().and_then(Others::percent) {
+                        let host = Measurement::new(round, "host", "host");
+                        progress(&Event::Measured(host.with("others_percent", busy)));
+                    }
+                }
+                _ => {}
+            }
+            progress(&event);
         }
         _ => {}
+    })?;
+    if outcome.succeeded() {
+        return Ok(outcome.qemu);
     }
-    None
+    let output = outcome.output();
+    let said: Vec<_> = output.lines().filter(|line| !line.starts_with('{')).collect();
+    bail!(
+        "the measurement in the guest failed (exit code {}):\n{}\n{}",
+        outcome.exit,
+        said[said.len().saturating_sub(SAID)..].join("\n"),
+        outcome.messages
+    )
 }
 
 impl Machine for Guest {
@@ -224,7 +228,6 @@ impl Machine for Guest {
         progress: &mut dyn FnMut(&Event),
     ) -> Result<String> {
         let accesses = &mut self.accesses;
-        let mut others = None;
         let mut guest = with_this_program(self.lab.clone())?;
         let is_held = |placement: &Placement| {
             use Placement::{ExportShared, ExportSharedBatch, Supervised};
@@ -242,36 +245,14 @@ impl Machine for Guest {
             guest = guest.file("/rivals.tar", &cache.path("rivals/rivals.tar"));
             guest.memory_mib = guest.memory_mib.max(QEMU_MEMORY);
         }
-        let guest = guest.step("measure", &command(plan, first));
-        let outcome = guest.run(&cache, &mut |event| match event {
-            LabEvent::Progress(line) => errln!("{line}"),
-            LabEvent::Line(line) => {
-                if let Ok(event) = serde_json::from_str(line) {
-                    if let Some(busy) = host(&event, &mut others) {
-                        progress(&Event::Measured(busy));
-                    }
-                    progress(&match accesses {
-                        Some(accesses) => accesses.see(event),
-                        None => event,
-                    });
-                }
-            }
-            _ => {}
-        })?;
-        if !outcome.succeeded() {
-            let said: Vec<_> = outcome
-                .output()
-                .lines()
-                .filter(|line| !line.starts_with('{'))
-                .map(str::to_owned)
-                .collect();
-            let said = said[said.len().saturating_sub(20)..].join("\n");
-            bail!(
-                "the measurement in the guest failed (exit code {}): {said}\n{}",
-                outcome.exit,
-                outcome.messages
-            );
-        }
-        Ok(outcome.qemu)
+        let guest = guest.step("measure", &command(plan, first)?);
+        let mut read = |line: &str| {
+            let event = serde_json::from_str(line).ok()?;
+            Some(match accesses {
+                Some(accesses) => accesses.see(event),
+                None => event,
+            })
+        };
+        follow(&guest, &mut read, progress)
     }
 }

@@ -1,6 +1,5 @@
 //! `ring3 bench instructions`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,10 +10,13 @@ use ring3_bench::disk::machine;
 use ring3_bench::instructions::{BATCHES, Scope, Subject, count, drive};
 use ring3_bench::packets::{self, Card};
 use ring3_bench::report::{Measurement, Report};
+use ring3_bench::stats::Summary;
+use ring3_bench::table::Table;
 use ring3_driver::{Interrupts, ata, e1000, virtio};
 use ring3_model::{Model, SimHandle};
 
 use super::open::first_disk;
+use crate::job::Job;
 
 /// Reads of one count.
 const READS: u64 = 3200;
@@ -33,27 +35,12 @@ pub struct Args {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// Put this many reads at a time through the driver and print nothing: what runs under
-    /// callgrind.
-    #[arg(long, hide = true)]
-    drive: Option<u16>,
-    /// The driver that is meant.
-    #[arg(long, hide = true, default_value = "process")]
-    subject: String,
 }
 
 /// Counts, and fails if what a user of the NVMe driver pays for a read is more than is wanted, in
 /// batches of any size. What a packet costs in a card's driver is shown beside what is wanted of
 /// it, and decides nothing.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let (Some(_), Some(card)) = (args.drive, Card::named(&args.subject)) {
-        return drive_card(card).map(|()| ExitCode::SUCCESS);
-    }
-    if let Some(batch) = args.drive {
-        let subject = Subject::named(&args.subject)
-            .with_context(|| format!("{} is no subject", args.subject))?;
-        return drive_simulated(subject, batch).map(|()| ExitCode::SUCCESS);
-    }
     let program =
         std::env::current_exe().context("finding this program, which runs under callgrind")?;
     let mut counts = Vec::new();
@@ -61,15 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for (subject, (batch, _)) in
             Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch)))
         {
-            let words = [
-                "bench",
-                "instructions",
-                "--drive",
-                &batch.to_string(),
-                "--subject",
-                subject.placement(),
-            ]
-            .map(str::to_owned);
+            let words = Job::Drive { subject: subject.placement().into(), batch }.words()?;
             let mut counted = Measurement::new(round, workload(batch), subject.placement());
             for scope in Scope::ALL {
                 let per_read = count(&program, &words, scope.functions())? as f64
@@ -79,8 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             counts.push(counted);
         }
         for card in Card::ALL {
-            let words = ["bench", "instructions", "--drive", "32", "--subject", card.placement()]
-                .map(str::to_owned);
+            let words = Job::Drive { subject: card.placement().into(), batch: 32 }.words()?;
             let per_packet = count(&program, &words, &Card::FUNCTIONS)? as f64 / PACKETS as f64;
             let counted = Measurement::new(round, Card::WORKLOAD, card.placement());
             counts.push(counted.with(Scope::Driver.metric(), per_packet));
@@ -104,21 +82,16 @@ fn workload(batch: u16) -> String {
 }
 
 fn show(report: &Report, args: &Args) -> Result<()> {
-    let text = serde_json::to_string_pretty(report)? + "\n";
     if let Some(folder) = &args.out {
-        let path = folder.join("instructions.json");
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&path, &text))
-            .with_context(|| format!("writing {}", path.display()))?;
+        report.write(&folder.join("instructions.json"))?;
     }
     if args.json {
-        crate::output::write(format_args!("{text}"));
+        crate::output::write(format_args!("{}", report.text()?));
         return Ok(());
     }
-    outln!(
-        "instructions per 4 KiB read: all that a user pays, what is wanted of that, and the share \
-        of driver and class:"
-    );
+    let spread = |counted: &Summary| format!("+-{:.1}", (counted.max - counted.min) / 2.0);
+    let heads = ["all that a user pays", "", "wanted", "driver and class", "counts"];
+    let mut reads = Table::new("instructions per 4 KiB read", heads);
     for (subject, (batch, wanted)) in
         Subject::ALL.into_iter().flat_map(|subject| BATCHES.map(|batch| (subject, batch)))
     {
@@ -127,31 +100,32 @@ fn show(report: &Report, args: &Args) -> Result<()> {
             Scope::ALL.map(|scope| report.get(&workload, placement, scope.metric()));
         let (Some(driver), Some(user)) = (driver, user) else { continue };
         let wanted = if subject == Subject::Nvme { format!("{wanted:.0}") } else { "-".into() };
-        outln!(
-            "  {placement:<15} {workload:<16} {:6.1} {wanted:>5} {:6.1}  (+-{:.1} in {} counts)",
-            user.median,
-            driver.median,
-            (user.max - user.min) / 2.0,
-            user.rounds
-        );
+        let [paid, own] = [user, driver].map(|counted| format!("{:.1}", counted.median));
+        let cells = [paid, spread(user), wanted, own, user.rounds.to_string()];
+        reads.line(format!("{placement}, {workload}"), cells);
     }
-    outln!(
-        "instructions of the driver per packet of 64 bytes, sent and received, in batches of 32, \
-        and what is wanted of that:"
-    );
+    let heads = ["driver", "", "wanted", "counts"];
+    let mut packets =
+        Table::new("instructions per packet of 64 bytes, sent and received, by 32", heads);
     for card in Card::ALL {
-        let Some(counted) = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric())
-        else {
-            continue;
-        };
-        let (placement, median, wanted) = (card.placement(), counted.median, card.wanted());
-        outln!(
-            "  {placement:<20} {median:6.1} {wanted:>5.0}  (+-{:.1} in {} counts)",
-            (counted.max - counted.min) / 2.0,
-            counted.rounds
-        );
+        let counted = report.get(Card::WORKLOAD, card.placement(), Scope::Driver.metric());
+        if let Some(counted) = counted {
+            let [paid, wanted] = [counted.median, card.wanted()].map(|count| format!("{count:.1}"));
+            let cells = [paid, spread(counted), wanted, counted.rounds.to_string()];
+            packets.line(card.placement(), cells);
+        }
     }
+    crate::output::write(format_args!("{}\n{}", reads.text(), packets.text()));
     Ok(())
+}
+
+/// Drives what that subject is, and prints nothing.
+pub fn drive_one(subject: &str, batch: u16) -> Result<()> {
+    if let Some(card) = Card::named(subject) {
+        return drive_card(card);
+    }
+    let disk = Subject::named(subject).with_context(|| format!("{subject} is no subject"))?;
+    drive_simulated(disk, batch)
 }
 
 /// The driver over a simulated disk, which does its work only between submission and reaping.

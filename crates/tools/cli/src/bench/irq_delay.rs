@@ -9,15 +9,15 @@ use ring3_backend::OpenOptions;
 use ring3_bench::disk::{Event, machine};
 use ring3_bench::irq_delay::Card;
 use ring3_bench::net::{Ask, Load, Sockets, User};
-use ring3_bench::plot::draw_delays;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_delays;
 
 use super::cards::guest::{measure, peers, two_cards};
 use super::cards::here::{address, tell};
 use super::cards::stress::Competitor;
-use super::cards::{Card as Model, Options};
+use super::cards::{Card as Model, Options, Task};
 use super::udp_echo::ends;
+use crate::job::Job;
 use crate::leave;
 
 /// Under what an interrupt comes: a name, and the niceness of a task that never sleeps.
@@ -49,9 +49,6 @@ impl Args {
 
 /// Measures, and writes report and figure.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.options.here {
-        return here(args).map(|()| ExitCode::SUCCESS);
-    }
     leave::nothing_behind()?;
     let folder = tempfile::tempdir()?;
     let wires = peers(folder.path())?;
@@ -60,24 +57,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     guest.instruction_shift = options.instructions().then_some(0);
     guest.time_limit = Duration::from_secs(300)
         + rounds * (Duration::from_secs(60) + runs * Duration::from_millis(60));
-    let report = measure("irq-delay", options, Model::E1000e, guest, &format!("--runs {runs}"))?;
-    options.write(&report, Some(draw_delays(&report)), render_delays)?;
+    let job = |first| Job::IrqDelay { runs, task: Task::new(options, first) };
+    let report = measure("irq-delay", options, Model::E1000e, guest, &job)?;
+    options.write(&report, true, render_delays)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The rounds, in the guest.
-fn here(args: &Args) -> Result<()> {
-    let device = args.options.device.as_ref().context("no device was named")?;
+pub fn here(runs: u32, task: &Task) -> Result<()> {
     let mut card = Card::open(ring3_backend::open(
-        device,
+        &task.device(0)?,
         OpenOptions { arena: 1 << 20, ..OpenOptions::default() },
     )?)?;
-    if let Some(interface) = &args.options.interface {
-        address(interface, ends("kernel").here)?;
-    }
-    tell(&Event::Begin(machine(args.options.instructions())))?;
-    let runs = args.runs();
-    for round in args.options.first..=args.options.rounds() {
+    address(task.interface(0)?, ends("kernel").here)?;
+    tell(&Event::Begin(machine(task.instructions)))?;
+    for round in task.first..=task.rounds {
         for (index, (name, nice)) in CONDITIONS.into_iter().enumerate() {
             let _competitor = nice.map(Competitor::start).transpose()?;
             let into = Measurement::new(round, name, "process");

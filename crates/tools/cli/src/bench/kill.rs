@@ -5,7 +5,6 @@ mod killer;
 mod life;
 mod served;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +13,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use ring3_backend::Uri;
+use ring3_bench::disk::machine;
 use ring3_bench::kill::{HandOvers, Outcome, Word};
+use ring3_bench::report::Report;
+use ring3_bench::table::render_figures;
+use serde::Serialize;
 
 use killer::Killer;
-use life::live;
+pub use life::live;
 use served::{Served, serve};
 
 /// Every so many kills, one meets a driver that starts.
@@ -48,19 +51,10 @@ pub struct Args {
     /// Print the outcome as a JSON object.
     #[arg(long)]
     json: bool,
-    /// Be a driver with this journal and the lease that is standard input: what is killed. It goes
-    /// on with what the last has left, if that is there.
-    #[arg(long, hide = true, requires = "life")]
-    journal: Option<PathBuf>,
-    #[arg(long, hide = true)]
-    life: Option<u32>,
 }
 
 /// Kills drivers, and fails if a block was wrong.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let (Some(journal), Some(life)) = (&args.journal, args.life) {
-        return live(journal, life);
-    }
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Release)).context("taking signals")?;
@@ -102,7 +96,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             resets,
             ..HandOvers::default()
         };
-        let code = show_hand_overs(&killer.hand_overs(outcome)?, args.json)?;
+        let whose = ("hand-over", &served.name[..]);
+        let code = show(whose, &killer.hand_overs(outcome)?, args.json)?;
         return whole(code, done, times);
     }
     let mut outcome = Outcome { model: served.name.clone(), ..Outcome::default() };
@@ -115,7 +110,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     killer.kill_one(false)?;
     bar.finish_and_clear();
-    let code = show(&killer.outcome(Outcome { kills: done, ..outcome })?, args.json)?;
+    let outcome = killer.outcome(Outcome { kills: done, ..outcome })?;
+    let code = show(("kill", &served.name), &outcome, args.json)?;
     whole(code, done, times)
 }
 
@@ -134,48 +130,13 @@ fn progress(times: u32) -> ProgressBar {
     bar
 }
 
-fn show(outcome: &Outcome, json: bool) -> Result<ExitCode> {
-    if json {
-        outln!("{}", serde_json::to_string(outcome)?);
-    } else {
-        let Outcome { model, kills, kills_at_start, writes, reads, mismatches, .. } = outcome;
-        outln!("{model}: {kills} drivers killed, {kills_at_start} of them while they started");
-        outln!("{writes} writes acknowledged, {reads} blocks read and right, {mismatches} wrong");
-        let [p50, p99, max] =
-            [outcome.recovery_ms_p50, outcome.recovery_ms_p99, outcome.recovery_ms_max];
-        outln!(
-            "from a kill to the next driver's first request done: p50 {p50:.1} ms, p99 {p99:.1} \
-            ms, longest {max:.1} ms"
-        );
-        let Outcome { fence_ms_p50, fence_ms_max, function_resets, .. } = outcome;
-        outln!(
-            "of that, the fence: p50 {fence_ms_p50:.2} ms, longest {fence_ms_max:.2} ms, \
-            {function_resets} by a function reset"
-        );
+/// Prints it; no success if a block was wrong, or a controller that was handed over was reset.
+fn show(whose: (&str, &str), outcome: &impl Serialize, json: bool) -> Result<ExitCode> {
+    let report = Report::of("kill", machine(false), whose, outcome)?;
+    match json {
+        true => outln!("{}", serde_json::to_string(&report)?),
+        false => crate::output::write(format_args!("{}", render_figures(&report))),
     }
-    Ok(if outcome.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn show_hand_overs(outcome: &HandOvers, json: bool) -> Result<ExitCode> {
-    if json {
-        outln!("{}", serde_json::to_string(outcome)?);
-    } else {
-        let HandOvers { model, hand_overs, in_flight, writes, reads, mismatches, resets, .. } =
-            outcome;
-        outln!(
-            "{model}: {hand_overs} drivers left it to the next one, with {in_flight} requests in \
-            flight; {resets} resets"
-        );
-        outln!("{writes} writes acknowledged, {reads} blocks read and right, {mismatches} wrong");
-        let [p50, p99, max] = [outcome.stall_ms_p50, outcome.stall_ms_p99, outcome.stall_ms_max];
-        outln!(
-            "from the last request that one has seen end to the first of the next: p50 {p50:.1} \
-            ms, p99 {p99:.1} ms, longest {max:.1} ms"
-        );
-    }
-    Ok(if (outcome.mismatches, outcome.resets) == (0, 0) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let is_right = report.has_none_of(&["mismatches", "resets"]);
+    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ring3_backend::{Uri, UriError};
 use ring3_bench::cpu::{Cost, Meter, peak_memory};
+use ring3_bench::disk::machine;
 use ring3_bench::load::{
     Direct, File, FileOptions, Limit, Load, Outcome, Streaming, Target, run as run_load,
 };
+use ring3_bench::report::Report;
 use ring3_bench::workload::Workload;
 use ring3_broker::region::{Loan, SharedMemory};
 use ring3_class::block::Disk;
@@ -137,6 +139,7 @@ struct Line {
 
 /// Runs the loads one after the other. Fails if any request did, or if what was read was wrong.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    super::begin();
     if let Some(workload) =
         args.workloads.iter().find(|workload| workload.writes() && !args.overwrite)
     {
@@ -300,7 +303,9 @@ fn line(args: &Args, workload: Workload, outcome: &Outcome, cost: &Cost) -> Line
 
 fn print(line: &Line, json: bool) -> Result<()> {
     if json {
-        outln!("{}", serde_json::to_string(line)?);
+        let whose = (&line.workload[..], &line.device[..]);
+        let report = Report::of("blk", machine(false), whose, line)?;
+        outln!("{}", serde_json::to_string(&report)?);
         return Ok(());
     }
     let latency = match (line.latency_us_p50, line.latency_us_p99) {

@@ -2,7 +2,6 @@
 
 use ring3_bench::disk::leslie::SECTORS;
 use ring3_bench::disk::{Target, call_targets, targets};
-use ring3_bench::plot::{draw, draw_curves, draw_steps};
 use ring3_bench::report::Report;
 use ring3_bench::table::{render_sizes, render_steps, render_work};
 use ring3_bench::workload::Workload;
@@ -12,14 +11,14 @@ use super::campaign::Look;
 /// Sizes of the table: powers of two.
 const SHOWN: [u32; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
-/// Curves over sizes, and the figure's targets below the table.
-pub const CURVES: Look = Look { draw: draw_curves, show: show_curves };
+/// Sizes, and the figure's targets below the table.
+pub const CURVES: Look = show_curves;
 
 /// Steps of a request, and what it takes.
-pub const STEPS: Look = Look { draw: draw_steps, show: show_steps };
+pub const STEPS: Look = show_steps;
 
-/// The distribution of work: bars and a table.
-pub const WORK: Look = Look { draw, show: render_work };
+/// The distribution of work.
+pub const WORK: Look = render_work;
 
 fn show_curves(report: &Report) -> String {
     let sectors: Vec<u32> = SECTORS.into_iter().filter(|size| measured(report, *size)).collect();

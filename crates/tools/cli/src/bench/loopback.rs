@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ring3_backend::Uri;
 use ring3_bench::cpu::Soaker;
 use ring3_bench::disk::Event;
@@ -13,7 +13,6 @@ use ring3_bench::net::Method;
 use ring3_bench::net::loopback::{
     ClassPort, LOOPBACK_PLACEMENTS, Loop, Pace, PacketSocket, Port, frame, run as measure,
 };
-use ring3_bench::plot::draw_loopback;
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_loopback;
 use ring3_class::net::Mac;
@@ -24,8 +23,9 @@ use ring3_lab::Guest;
 use super::cards::dpdk::{self, Testpmd};
 use super::cards::here::{link_up, method, rounds, tell};
 use super::cards::stress::Competitor;
-use super::cards::{Card, Options, guest};
+use super::cards::{Card, Choice, Options, Study, Task, guest};
 use super::guest::NAME;
+use crate::job::Job;
 use crate::leave;
 
 /// Bytes of the arena of a card.
@@ -39,39 +39,24 @@ pub struct Args {
     /// The cards in the guest.
     #[arg(long, value_enum, default_value = "e1000e")]
     card: Card,
-    /// Milliseconds of a load, by the guest's clock; 1,000 if it is not given.
-    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(10..=600_000))]
-    millis: Option<u64>,
-    /// A load: loop-60-stream (as fast as it is taken), loop-60-paced (one each millisecond), each
-    /// with -stress behind it (beside four tasks that never sleep). May be repeated; without it,
-    /// all of the page.
-    #[arg(long = "load", value_name = "NAME")]
-    loads: Vec<Loop>,
-    /// A placement. May be repeated; without it, all.
-    #[arg(long = "placement", value_name = "NAME", value_parser = LOOPBACK_PLACEMENTS)]
-    placements: Vec<String>,
-    /// The other interface of the kernel's pair.
-    #[arg(long, hide = true)]
-    other_interface: Option<String>,
-    /// The other card of ring3's pair.
-    #[arg(long, hide = true)]
-    other_device: Option<Uri>,
     #[command(flatten)]
-    options: Options,
+    choice: Choice<Loopback>,
 }
 
-impl Args {
-    fn millis(&self) -> u64 {
-        if self.options.quick { 100 } else { self.millis.unwrap_or(1000) }
-    }
+/// What is measured.
+#[derive(Clone)]
+struct Loopback;
 
-    fn loads(&self) -> Vec<Loop> {
-        if self.loads.is_empty() { Loop::all() } else { self.loads.clone() }
-    }
+impl Study for Loopback {
+    type Load = Loop;
+    const LOADS: &'static str = "loop-60-stream (as fast as it is taken), loop-60-paced (one each \
+        millisecond), each with -stress behind it (beside four tasks that never sleep); without \
+        it, all of the page";
+    const PLACEMENTS: &'static [&'static str] = &LOOPBACK_PLACEMENTS;
+    const MILLIS: (u64, u64) = (1000, 100);
 
-    fn placements(&self) -> Vec<String> {
-        let all = || LOOPBACK_PLACEMENTS.map(str::to_owned).to_vec();
-        if self.placements.is_empty() { all() } else { self.placements.clone() }
+    fn loads(_: &Options) -> Vec<Loop> {
+        Loop::all()
     }
 }
 
@@ -80,20 +65,18 @@ const PAIRS: [(&str, u8); 2] = [("kernel", 1), ("ring3", 3)];
 
 /// Measures, and writes report and figure.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.options.here {
-        return here(args).map(|()| ExitCode::SUCCESS);
-    }
     leave::nothing_behind()?;
     let folder = tempfile::tempdir()?;
     let guest = dpdk::with(pairs(args, folder.path()))?;
-    let words = words(args);
+    let (options, prelude) = (&args.choice.options, format!("{NAME}{}{INTERFACES}", dpdk::ROOT));
     let command = |first| {
-        format!("{NAME}{}{INTERFACES}{}", dpdk::ROOT, guest::here(&args.options, &words, first))
+        let task = args.choice.task(first).and(Some("$other"), "vfio:$RING32");
+        Ok(format!("{prelude}{}", Job::Loopback(task).command()?))
     };
-    let report = guest::run("loopback", &args.options, args.card, guest, &command, &|line| {
+    let report = guest::run("loopback", options, args.card, guest, &command, &|line| {
         serde_json::from_str(line).ok()
     })?;
-    args.options.write(&report, Some(draw_loopback(&report)), render_loopback)?;
+    options.write(&report, true, render_loopback)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -102,14 +85,6 @@ const INTERFACES: &str = r#"
 interface() { for path in /sys/bus/pci/devices/$1/net/* /sys/bus/pci/devices/$1/virtio*/net/*; do [ -e "$path" ] && basename "$path"; done; }
 card=$(interface $KERNEL1) other=$(interface $KERNEL2) RING3=$RING31
 "#;
-
-fn words(args: &Args) -> String {
-    let words = format!(
-        "loopback --other-interface $other --other-device vfio:$RING32 --millis {}",
-        args.millis()
-    );
-    words + &guest::chosen(&args.loads(), &args.placements())
-}
 
 /// A guest with two pairs of cards, each of which is one cable.
 fn pairs(args: &Args, folder: &Path) -> Guest {
@@ -121,31 +96,25 @@ fn pairs(args: &Args, folder: &Path) -> Guest {
             guest = guest.device(if name == "ring3" { device.bound("vfio-pci") } else { device });
         }
     }
-    guest::on_one_processor(&mut guest, &args.options);
-    let loads = (args.loads().len() * args.placements().len()) as u32 * args.options.rounds();
-    guest.time_limit = Duration::from_secs(600)
-        + loads * (Duration::from_secs(60) + 10 * Duration::from_millis(args.millis()));
+    guest::on_one_processor(&mut guest, &args.choice.options);
+    guest.time_limit = args.choice.time_limit(Duration::from_secs(600), Duration::from_secs(60));
     guest
 }
 
 /// The rounds, in the guest.
-fn here(args: &Args) -> Result<()> {
-    let method = method(&args.options, args.millis())?;
-    let interfaces = [&args.options.interface, &args.other_interface]
-        .map(|name| name.as_deref().unwrap_or_default());
+pub fn here(task: &Task) -> Result<()> {
+    let (method, all) = (method(task)?, task.loads::<Loop>()?);
+    let interfaces = [task.interface(0)?, task.interface(1)?];
     interfaces.iter().try_for_each(|name| link_up(name))?;
     std::thread::sleep(LINKS);
-    let devices = [&args.options.device, &args.other_device]
-        .map(|device| device.clone().context("two cards are needed"));
-    let [one, other] = devices;
-    let devices = [one?, other?];
+    let devices = [task.device(0)?, task.device(1)?];
     let mut loads = 0;
-    rounds(&args.options, &args.placements(), &mut |round, placement| match placement {
+    rounds(task, &mut |round, placement| match placement {
         "kernel" => {
             let [mut from, mut to] =
                 [PacketSocket::open(interfaces[0])?, PacketSocket::open(interfaces[1])?];
             let ends = (guest::mac(PAIRS[0].1), guest::mac(PAIRS[0].1 + 1));
-            study(args, (round, placement), &method, &mut loads, (&mut from, &mut to), ends)
+            study(&all, (round, placement), &method, &mut loads, (&mut from, &mut to), ends)
         }
         "process" => {
             let [from, to] = [claim(&devices[0])?, claim(&devices[1])?];
@@ -155,9 +124,9 @@ fn here(args: &Args) -> Result<()> {
             let [mut out, mut into] = [ClassPort::open(&**one)?, ClassPort::open(&**other)?];
             std::thread::sleep(LINKS);
             let ends = (one.info().mac, other.info().mac);
-            study(args, (round, placement), &method, &mut loads, (&mut out, &mut into), ends)
+            study(&all, (round, placement), &method, &mut loads, (&mut out, &mut into), ends)
         }
-        _ => args.loads().iter().try_for_each(|load| forwarded(round, load, &devices, method.time)),
+        _ => all.iter().try_for_each(|load| forwarded(round, load, &devices, method.time)),
     })
 }
 
@@ -174,14 +143,14 @@ fn claim(device: &Uri) -> Result<Attached> {
 
 /// All loads by a pair of ports.
 fn study(
-    args: &Args,
+    loads: &[Loop],
     (round, placement): (u32, &str),
     method: &Method,
     number: &mut u32,
     (from, to): (&mut dyn Port, &mut dyn Port),
     ends: (Mac, Mac),
 ) -> Result<()> {
-    for load in args.loads() {
+    for &load in loads {
         *number += 1;
         let _stress: Vec<_> =
             (0..load.stress).map(|_| Competitor::start(0)).collect::<Result<_>>()?;

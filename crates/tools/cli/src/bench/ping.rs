@@ -2,6 +2,7 @@
 //! behind an interface.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use ring3_bench::net::{Beside, PING_PLACEMENTS, measure_ping};
 use ring3_bench::report::{Measurement, Report};
 use ring3_bench::table::render_pings;
 
-use super::cards::guest::{self, INTERFACE, chosen, hosts, two_cards};
+use super::cards::guest::{hosts, measure, two_cards};
 use super::cards::here::{Interface, address, host, network, rounds, tell};
-use super::cards::{Card, Options};
-use super::guest::NAME;
+use super::cards::{Card, Choice, Options, Study, Task};
 use super::ring3d;
+use crate::job::Job;
 use crate::leave;
 
 /// Placements that nobody gets without asking: each queue of theirs chooses by the load, or as the
@@ -28,65 +29,49 @@ pub struct Args {
     /// The card in the guest.
     #[arg(long, value_enum, default_value = "e1000e")]
     card: Card,
-    /// Milliseconds of a load, by the guest's clock; 2000 if it is not given.
-    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(100..=600_000))]
-    millis: Option<u64>,
-    /// What goes on beside the ping: idle, datagrams or streams. May be repeated; without it, the
-    /// last two.
-    #[arg(long = "load", value_name = "NAME")]
-    loads: Vec<Beside>,
-    /// A placement. May be repeated; without it, kernel, and export-tap and export-vduse with
-    /// each priority of their threads, and export-tap-confined.
-    #[arg(long = "placement", value_name = "NAME", value_parser = PING_PLACEMENTS)]
-    placements: Vec<String>,
     /// A second kernel, for the same table; none measures --kernel alone.
     #[arg(long, value_name = "VERSION", default_value = "7.2")]
     and_kernel: String,
     #[command(flatten)]
-    options: Options,
+    choice: Choice<Ping>,
 }
 
-impl Args {
-    fn millis(&self) -> u64 {
-        if self.options.quick { 500 } else { self.millis.unwrap_or(2000) }
-    }
+/// What is measured.
+#[derive(Clone)]
+struct Ping;
 
-    fn loads(&self) -> Vec<Beside> {
+impl Study for Ping {
+    type Load = Beside;
+    const LOADS: &'static str =
+        "what goes on beside the ping: idle, datagrams or streams; without it, the last two";
+    const PLACEMENTS: &'static [&'static str] = &PING_PLACEMENTS;
+    const USUAL_PLACEMENTS: &'static str = "without it, kernel, and export-tap and export-vduse \
+        with each priority of their threads, and export-tap-confined";
+    const MILLIS: (u64, u64) = (2000, 500);
+    const LIMITS: RangeInclusive<u64> = 100..=600_000;
+
+    fn loads(_: &Options) -> Vec<Beside> {
         // The clock of a guest that sleeps is the host's, so that a ping alone says little of the
         // guest.
-        if self.loads.is_empty() {
-            vec![Beside::Datagrams, Beside::Streams]
-        } else {
-            self.loads.clone()
-        }
+        vec![Beside::Datagrams, Beside::Streams]
     }
 
-    fn placements(&self) -> Vec<String> {
-        let usual = || {
-            PING_PLACEMENTS
-                .iter()
-                .filter(|name| !UNUSUAL.contains(name))
-                .map(|name| (*name).to_owned())
-                .collect()
-        };
-        if self.placements.is_empty() { usual() } else { self.placements.clone() }
+    fn placements() -> Vec<&'static str> {
+        PING_PLACEMENTS.into_iter().filter(|name| !UNUSUAL.contains(name)).collect()
     }
 }
 
 /// Measures, and writes a report for each kernel.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.options.here {
-        return here(args).map(|()| ExitCode::SUCCESS);
-    }
     leave::nothing_behind()?;
-    let first = &args.options.kernel;
+    let first = &args.choice.options.kernel;
     let second = Some(&args.and_kernel).filter(|kernel| *kernel != "none" && *kernel != first);
     let reports = [first]
         .into_iter()
         .chain(second)
         .map(|kernel| on(args, kernel))
         .collect::<Result<Vec<_>>>()?;
-    let text = if args.options.json {
+    let text = if args.choice.options.json {
         serde_json::to_string_pretty(&reports)? + "\n"
     } else {
         render_pings(&reports)
@@ -99,39 +84,32 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn on(args: &Args, kernel: &str) -> Result<Report> {
     let folder = tempfile::tempdir()?;
     let wires = hosts(folder.path())?;
-    let (mut options, name) = (args.options.clone(), format!("ping-{kernel}"));
+    let (mut options, name) = (args.choice.options.clone(), format!("ping-{kernel}"));
     kernel.clone_into(&mut options.kernel);
     let mut machine =
         two_cards(&name, args.card, &options, &wires).program(&ring3d::beside(ring3d::DRIVERS)?);
-    let loads = (args.loads().len() * args.placements().len()) as u32 * options.rounds();
-    machine.time_limit = Duration::from_secs(300)
-        + loads * (Duration::from_secs(15) + 10 * Duration::from_millis(args.millis()));
-    let words =
-        format!("ping --millis {}{}", args.millis(), chosen(&args.loads(), &args.placements()));
-    let command = |first| format!("{NAME}{INTERFACE}{}", guest::here(&options, &words, first));
-    let report = guest::run(&name, &options, args.card, machine, &command, &|line| {
-        serde_json::from_str(line).ok()
-    })?;
+    machine.time_limit = args.choice.time_limit(Duration::from_secs(300), Duration::from_secs(15));
+    let job = |first| Job::Ping(args.choice.task(first));
+    let report = measure(&name, &options, args.card, machine, &job)?;
     let path = options.out.join(format!("{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(&report)? + "\n")
-        .with_context(|| format!("writing {}", path.display()))?;
+    report.write(&path)?;
     Ok(report)
 }
 
 /// The rounds, in the guest.
-fn here(args: &Args) -> Result<()> {
-    let card = args.options.interface.as_deref().context("no interface was named")?;
+pub fn here(task: &Task) -> Result<()> {
+    let (card, loads) = (task.interface(0)?, task.loads::<Beside>()?);
     address(card, host(network("kernel"), 1))?;
-    rounds(&args.options, &args.placements(), &mut |round, placement| {
+    rounds(task, &mut |round, placement| {
         let network = network(placement);
-        let export = || Interface::export(&args.options, placement, host(network, 1));
+        let export = || Interface::export(task, placement, host(network, 1));
         let interface = (placement != "kernel").then(export).transpose()?;
         let name = interface.as_ref().map_or(card, Interface::name);
-        for beside in args.loads() {
+        for &beside in &loads {
             let before = dropped(name)?;
             let into = Measurement::new(round, beside, placement);
             let measured =
-                measure_ping(beside, host(network, 2), Duration::from_millis(args.millis()), into)?;
+                measure_ping(beside, host(network, 2), Duration::from_millis(task.millis), into)?;
             let measured = measured.with("interface_dropped", (dropped(name)? - before) as f64);
             tell(&Event::Measured(measured))?;
         }

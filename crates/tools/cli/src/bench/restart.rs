@@ -7,11 +7,14 @@ mod here;
 mod series;
 mod supervised;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use ring3_bench::disk::machine;
+use ring3_bench::report::{Lab, Report};
 use ring3_bench::restart::{Databases, Outcome};
+use ring3_bench::table::render_figures;
 use ring3_lab::DEFAULT_KERNEL;
 
 use crate::leave;
@@ -112,35 +115,21 @@ impl Controller {
     }
 }
 
-/// What one run has shown.
-enum Found {
-    Load(Box<Outcome>),
-    Databases(Databases),
+/// The report of a load that checks itself.
+fn of_load(outcome: &Outcome, lab: Lab) -> Result<Report> {
+    let load = if outcome.ext4 { "ext4" } else { "disk" };
+    Ok(Report::of("restart", lab, (load, &outcome.controller), outcome)?)
 }
 
-impl Found {
-    /// Whether nobody has seen an error, nor anything wrong.
-    fn is_right(&self) -> bool {
-        match self {
-            Self::Load(outcome) => (outcome.errors, outcome.mismatches) == (0, 0),
-            // A database that has lost something has ended the run.
-            Self::Databases(databases) => databases.errors == 0,
-        }
-    }
+/// The report of databases.
+fn of_databases(databases: &Databases, lab: Lab) -> Result<Report> {
+    Ok(Report::of("restart-databases", lab, ("databases", "nvme"), databases)?)
+}
 
-    fn json(&self) -> serde_json::Result<serde_json::Value> {
-        match self {
-            Self::Load(outcome) => serde_json::to_value(outcome),
-            Self::Databases(databases) => serde_json::to_value(databases),
-        }
-    }
-
-    fn show(&self) {
-        match self {
-            Self::Load(outcome) => show(outcome),
-            Self::Databases(databases) => databases::show(databases),
-        }
-    }
+/// Whether nobody has seen an error, nor anything wrong. A database that has lost something has
+/// ended the run.
+fn is_right(report: &Report) -> bool {
+    report.has_none_of(&["errors", "mismatches"])
 }
 
 /// Measures, and fails if a request failed or a block was wrong.
@@ -149,85 +138,28 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.series {
         return series::run(args);
     }
-    let found = measure(args)?;
+    let report = measure(args)?;
     if !args.here {
         let name = if args.databases.is_some() { "databases.json" } else { "restart.json" };
-        write(&args.out.join(name), &found)?;
+        report.write(&args.out.join(name))?;
     }
-    if args.json {
-        outln!("{}", found.json()?)
-    } else {
-        found.show()
+    match args.json {
+        true => outln!("{}", serde_json::to_string(&report)?),
+        false => crate::output::write(format_args!("{}", render_figures(&report))),
     }
-    Ok(if found.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_right(&report) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn measure(args: &Args) -> Result<Found> {
+fn measure(args: &Args) -> Result<Report> {
     match args.databases {
-        Some(seconds) => Ok(Found::Databases(databases::measure(args, seconds)?)),
-        None if args.here => Ok(Found::Load(here::measure(args)?.into())),
-        None => Ok(Found::Load(guest::measure(args)?.into())),
+        Some(seconds) => databases::measure(args, seconds),
+        None if args.here => of_load(&here::measure(args)?, machine(false)),
+        None => guest::measure(args),
     }
-}
-
-fn write(path: &Path, found: &Found) -> Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    let text = serde_json::to_string_pretty(&found.json()?)?;
-    std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
 impl Args {
     fn counts(&self) -> (u32, u32) {
         if self.quick { (5, 3) } else { (self.kills, self.upgrades) }
-    }
-}
-
-fn show(outcome: &Outcome) {
-    let Outcome { controller, kernel, depth, kills, upgrades, errors, mismatches, .. } = outcome;
-    outln!(
-        "{controller} on Linux {kernel}, {depth} requests in flight: {kills} drivers killed, \
-        {upgrades} replaced"
-    );
-    outln!("{errors} requests failed, {mismatches} blocks were wrong");
-    if *kills > 0 {
-        let [p50, p99, max] = [outcome.outage_ms_p50, outcome.outage_ms_p99, outcome.outage_ms_max];
-        outln!(
-            "from a kill to the first request that ended after it: p50 {p50:.1} ms, p99 {p99:.1} \
-            ms, longest {max:.1} ms"
-        );
-        let [fence, driver, export] =
-            [outcome.fence_ms_p50, outcome.driver_ms_p50, outcome.export_ms_p50];
-        outln!(
-            "{} of them adopted; from the supervisor's seeing it, p50: fenced {fence:.1} ms, \
-            driver ready {driver:.1} ms, export given back {export:.1} ms",
-            outcome.adopted
-        );
-    }
-    if let (Some(calm), Some(killed), Some(ratio)) =
-        (outcome.iops, outcome.iops_killed, outcome.iops_ratio)
-    {
-        outln!(
-            "{:.0} requests a second undisturbed, {:.0} with a kill each second: {:.1} %",
-            calm.median,
-            killed.median,
-            ratio * 100.0
-        );
-    }
-    if let (Some(mib), Some(supervisor), Some(driver)) =
-        (outcome.supervisor_mib, outcome.supervisor_idle_percent, outcome.driver_idle_percent)
-    {
-        outln!(
-            "the supervisor has {mib:.1} MiB; of a processor, idle, it takes {supervisor:.2} % and \
-            the driver {driver:.2} %"
-        );
-    }
-    if *upgrades > 0 {
-        let [p50, p99, max] =
-            [outcome.upgrade_ms_p50, outcome.upgrade_ms_p99, outcome.upgrade_ms_max];
-        outln!(
-            "nothing ended during a replacement for: p50 {p50:.1} ms, p99 {p99:.1} ms, longest \
-            {max:.1} ms"
-        );
     }
 }

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ring3_backend::Uri;
+use ring3_bench::disk::machine;
+use ring3_bench::report::{Fact, Report};
 use ring3_lab::{Cache, Need, prepare};
 use ring3_process::{PendingSignals, Signals};
 use serde::Serialize;
@@ -107,6 +109,7 @@ struct Target {
 
 /// Fuzzes.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    crate::bench::begin();
     let target = Target::of(args)?;
     if let Some(input) = &args.replay {
         return replay(&target, input);
@@ -136,10 +139,23 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         unconfirmed,
     };
     match args.json {
-        true => outln!("{}", serde_json::to_string(&result)?),
+        true => outln!("{}", serde_json::to_string(&result.report()?)?),
         false => show(&result),
     }
     Ok(if result.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Campaign {
+    /// As all benchmarks tell their results.
+    fn report(&self) -> Result<Report> {
+        let placement = format!("dde:{}", self.driver);
+        let mut report = Report::of("dde-fuzz", machine(false), ("fuzz", &placement), self)?;
+        report.facts.extend(self.findings.iter().map(|found| {
+            let value = format!("{}: {}", found.finding.what, found.finding.place);
+            Fact { placement: placement.clone(), fact: "finding".into(), value }
+        }));
+        Ok(report)
+    }
 }
 
 impl Target {
@@ -524,6 +540,25 @@ mod tests {
             of("Linux panics: skb_over_panic: text:0x12 len:9"),
             of("Linux panics: skb_over_panic: text:0x77 len:8")
         );
+    }
+
+    #[test]
+    fn a_campaign_is_reported_with_its_figures_as_rows_and_its_findings_as_facts() {
+        let finding = finding(&ended(REPORTED << 8, REPORT)).unwrap();
+        let campaign = Campaign {
+            driver: "e1000e".into(),
+            kernel: "6.12".into(),
+            runs: 1000,
+            seconds: 60,
+            edges: 3,
+            inputs: 2,
+            findings: vec![Found { finding, inputs: 1, example: "x".into() }],
+            unconfirmed: 0,
+        };
+        let report = campaign.report().unwrap();
+        assert_eq!(report.get("fuzz", "dde:e1000e", "runs").unwrap().median, 1000.0);
+        assert!(report.fact("dde:e1000e", "finding").unwrap().starts_with("use-after-poison: "));
+        assert_eq!(serde_json::to_value(&report).unwrap()["findings"][0]["inputs"], 1);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use ring3_stats::Segment;
 
 use super::bench::Place;
 use super::life::Orders;
+use crate::job::Job;
 
 /// Bytes of a driver's arena.
 const ARENA: usize = 16 << 20;
@@ -51,7 +52,7 @@ impl Holder {
         let program =
             std::env::current_exe().context("finding this program, which is the driver, too")?;
         let mut command = Command::new(program);
-        command.args(["faults", "--live"]).arg(serde_json::to_string(orders)?);
+        command.args(Job::Faulty(orders.clone()).words()?);
         command
             .stdin(OwnedFd::from(lease))
             .stdout(end)

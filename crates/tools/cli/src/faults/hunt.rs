@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ring3_backend::Uri;
+use ring3_bench::table::Table;
 use ring3_faults::{Kind, Model, Spec, rules};
 
 use super::lone::{self, Load};
@@ -151,9 +152,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     });
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut table = Table::new("kind", ["", "lives", "longest, s"]).left(&[1]);
     for ((kind, what), (count, longest)) in &seen {
-        outln!("{kind:<12} {what:<10} {count:>8}   longest {:.1} s", longest.as_secs_f64());
+        let longest = format!("{:.1}", longest.as_secs_f64());
+        table.line(kind, [(*what).to_string(), count.to_string(), longest]);
     }
+    crate::output::write(format_args!("{}", table.text()));
     let panics: u64 =
         seen.iter().filter(|((_, what), _)| *what == "panic").map(|(_, (count, _))| count).sum();
     Ok(if panics == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

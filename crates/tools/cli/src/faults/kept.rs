@@ -24,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::bench::Place;
 use super::life::Orders;
 use super::work::DEPTH;
+use crate::job::Job;
 
 /// How long a driver may take to come, with all the tries that ring3d makes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,9 +138,9 @@ impl Kept {
         );
         let device = manifest::parse(&text).map_err(|reason| anyhow!(reason))?.remove(0);
         let orders = place.file("orders");
-        let words =
-            ["ring3".into(), "faults".into(), "--kept".into(), orders.display().to_string()];
-        let argv = words.into_iter().map(CString::new).collect::<Result<_, _>>()?;
+        let words = Job::Kept { orders: orders.clone() }.words()?;
+        let argv = ["ring3".to_owned()].into_iter().chain(words).map(CString::new);
+        let argv = argv.collect::<Result<_, _>>()?;
         let program =
             Arc::new(Program::open(std::env::current_exe().context("finding this program")?)?);
         let (sender, wires) = channel();

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{stdin, stdout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,8 +48,7 @@ pub struct Orders {
 }
 
 /// Drives the leased device until it is killed or cannot go on.
-pub fn live(orders: &str) -> Result<ExitCode> {
-    let orders: Orders = serde_json::from_str(orders).context("reading what will go wrong")?;
+pub fn live(orders: Orders) -> Result<()> {
     let segment = File::options()
         .read(true)
         .write(true)
@@ -68,12 +66,12 @@ pub fn live(orders: &str) -> Result<ExitCode> {
     let (opened, ..) = open(copy(stdin())?, None, &fault)?;
     let wire = Wire::from(copy(stdout())?);
     Service::new(disk(&opened)?, wire, recorder, 0)?.run(&mut fault)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// The same for ring3d, which says when over `control`; what happens at the start lies in the file
 /// `orders`.
-pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
+pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<()> {
     let sockets = vec![copy(&control)?];
     let control =
         Channel::new(control, SEND_LIMIT, false).context("taking the supervisor's socket")?;
@@ -132,7 +130,7 @@ pub fn live_kept(control: OwnedFd, orders: &Path) -> Result<ExitCode> {
         std::process::exit(i32::from(!stopped));
     })?;
     service?.run(&mut fault)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn recorder(segment: &Arc<Segment>) -> Result<Recorder> {

@@ -8,7 +8,7 @@ mod holder;
 mod hunt;
 mod kept;
 mod lane;
-mod life;
+pub mod life;
 mod lone;
 mod show;
 mod trial;
@@ -23,6 +23,7 @@ use ring3_faults::{Kind, Report, Spec};
 use ring3_lab::DEFAULT_KERNEL;
 
 use campaign::Campaign;
+pub use guest::in_guest;
 
 /// Faults, unless it is said; and of a quick campaign.
 const COUNT: u64 = 20_000;
@@ -85,15 +86,6 @@ pub struct Args {
     record: Option<PathBuf>,
     #[command(flatten)]
     form: show::Form,
-    /// Be in that guest, and do what lies in this file.
-    #[arg(long, hide = true)]
-    in_guest: Option<PathBuf>,
-    /// Be a driver, to which this will happen.
-    #[arg(long, hide = true)]
-    live: Option<String>,
-    /// Be a driver of ring3d's, to which happens what lies in this file.
-    #[arg(long, hide = true)]
-    kept: Option<PathBuf>,
 }
 
 #[derive(clap::Subcommand)]
@@ -151,18 +143,7 @@ impl FromStr for Fault {
 
 /// Injects faults; no success if something was seen that must not be.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(orders) = &args.live {
-        return life::live(orders);
-    }
-    if let Some(orders) = &args.kept {
-        // SAFETY: descriptor 3 is what a keeper has started this process with; the log and the
-        // panic hook open nothing, and this is the only call.
-        let control = unsafe { ring3_host::drive::inherited() }?;
-        return life::live_kept(control, orders);
-    }
-    if let Some(plan) = &args.in_guest {
-        return guest::in_guest(plan);
-    }
+    crate::bench::begin();
     match &args.command {
         Some(Command::Merge { files, form }) => return merge(files, *form),
         Some(Command::Lone(args)) => return lone::run(args),

@@ -3,6 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ring3_bench::disk::machine;
+use ring3_bench::report::{Lab, Measurement, Report as Told};
+use ring3_bench::table::Table;
 use ring3_faults::{Report, Share, Tally};
 use serde_json::{Map, Value, json};
 
@@ -20,14 +23,35 @@ pub struct Form {
 /// Prints it; no success if something was seen that must not be.
 pub fn show(report: &Report, form: Form) -> Result<ExitCode> {
     match form {
-        Form { json: true, .. } => outln!("{}", in_json(report)),
-        Form { markdown: true, .. } => in_markdown(report),
+        Form { json: true, .. } => outln!("{}", serde_json::to_string(&in_json(report)?)?),
+        Form { markdown: true, .. } => {
+            crate::output::write(format_args!("{}", table(report).markdown()));
+        }
         Form { .. } => in_words(report),
     }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn in_json(report: &Report) -> Value {
+/// As all benchmarks tell their results: a kind of fault is a workload.
+fn in_json(report: &Report) -> Result<Told> {
+    let placement = if report.guest.is_some() { "guest" } else { "models" };
+    let measured = |(name, tally): (&str, Tally)| {
+        let mut one = Measurement::new(1, name, placement);
+        let numbers = figures(&tally).into_iter();
+        one.values.extend(numbers.filter_map(|(name, value)| Some((name, value.as_f64()?))));
+        let seen = tally.detected.into_iter();
+        one.values.extend(seen.map(|(by, count)| (format!("detected_by_{by}"), count as f64)));
+        one
+    };
+    let rows: Vec<_> = lines(report).into_iter().map(measured).collect();
+    let here = machine(false);
+    let kernel = report.guest.clone().unwrap_or(here.kernel.clone());
+    let told = Told::new("faults", Lab { kernel, ..here }, &rows);
+    Ok(told.with_own(&named(report))?)
+}
+
+/// What was seen under the names that docs/campaign.md has.
+fn named(report: &Report) -> Value {
     let mut all = figures(&report.total());
     let kinds = report.kinds.iter().map(|(kind, tally)| {
         let mut figures = figures(tally);
@@ -72,26 +96,32 @@ fn figures(tally: &Tally) -> Map<String, Value> {
     figures
 }
 
-fn in_markdown(report: &Report) {
-    outln!(
-        "| kind | injected | recovered | mismatches | faults with silently wrong blocks | damage | \
-        hangs | outage p50 / p99 / max, ms | seen first by |"
-    );
-    outln!("|---|---|---|---|---|---|---|---|---|");
+/// A line for each kind. Shares of all are intervals of 95 %.
+fn table(report: &Report) -> Table {
+    let heads = [
+        "injected",
+        "recovered",
+        "mismatches",
+        "faults with silently wrong blocks",
+        "damage",
+        "hangs",
+        "outage p50 / p99 / max, ms",
+        "seen first by",
+    ];
+    let mut table = Table::new("kind", heads).left(&[8]);
     for (name, tally) in lines(report) {
-        let [p50, p99, max] = tally.outage_ms();
+        let outage = tally.outage_ms().map(|ms| format!("{ms:.0}")).join(" / ");
         let share = Share::new(tally.silent_faults, tally.injected);
-        let percent = |share: f64| share * 100.0;
+        let [low, high] = [share.low, share.high].map(|share| share * 100.0);
         let by: Vec<_> = tally.detected.iter().map(|(by, count)| format!("{by} {count}")).collect();
         let Tally { injected, recovered, mismatches, silent_faults, damage, hangs, .. } = tally;
-        outln!(
-            "| `{name}` | {injected} | {recovered} | {mismatches} | {silent_faults} ({:.1} to \
-            {:.1} %) | {damage} | {hangs} | {p50:.0} / {p99:.0} / {max:.0} | {} |",
-            percent(share.low),
-            percent(share.high),
-            by.join(", ")
-        );
+        let silent = format!("{silent_faults} ({low:.1} to {high:.1} %)");
+        let [injected, recovered, mismatches, damage, hangs] =
+            [injected, recovered, mismatches, damage, hangs].map(|count| count.to_string());
+        let cells = [injected, recovered, mismatches, silent, damage, hangs, outage, by.join(", ")];
+        table.line(format!("`{name}`"), cells);
     }
+    table
 }
 
 /// Of each kind, and of all.
@@ -105,31 +135,8 @@ fn lines(report: &Report) -> Vec<(&'static str, Tally)> {
 }
 
 fn in_words(report: &Report) {
-    outln!(
-        "{:<15} {:>8} {:>9} {:>10} {:>15} {:>6} {:>6} {:>24}  seen first by",
-        "kind",
-        "injected",
-        "recovered",
-        "mismatches",
-        "silently wrong",
-        "damage",
-        "hangs",
-        "outage p50/p99/max ms"
-    );
+    crate::output::write(format_args!("{}", table(report).text().replace('`', "")));
     let total = report.total();
-    for (name, tally) in lines(report) {
-        let [p50, p99, max] = tally.outage_ms();
-        let outage = format!("{p50:.0} / {p99:.0} / {max:.0}");
-        let silent = Share::new(tally.silent_faults, tally.injected);
-        let silent = format!("{} (<{:.2}%)", tally.silent_faults, silent.high * 100.0);
-        let by: Vec<_> = tally.detected.iter().map(|(by, count)| format!("{by} {count}")).collect();
-        let Tally { injected, recovered, mismatches, damage, hangs, .. } = tally;
-        outln!(
-            "{name:<15} {injected:>8} {recovered:>9} {mismatches:>10} {silent:>15} {damage:>6} \
-            {hangs:>6} {outage:>24}  {}",
-            by.join(", ")
-        );
-    }
     let share = Share::new(
         total.mismatches + total.damage + total.hangs + total.supervisor_deaths,
         total.injected,

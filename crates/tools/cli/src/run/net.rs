@@ -122,7 +122,7 @@ enum Export {
 }
 
 /// What moves packets.
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 pub enum Engine {
     /// As the load is.
     Auto,

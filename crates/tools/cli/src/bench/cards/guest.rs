@@ -1,22 +1,21 @@
 //! A guest with two cards of one model, and who is at the other end of their cables.
 
-use std::fmt::Display;
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use ring3_bench::cpu::Others;
+use anyhow::Result;
 use ring3_bench::disk::Event;
 use ring3_bench::journal::Journal;
 use ring3_bench::net::{Wire, peer, streams};
-use ring3_bench::report::{Lab, Measurement, Report};
+use ring3_bench::report::{Lab, Report};
 use ring3_class::net::Mac;
-use ring3_lab::{Cache, Device, Event as LabEvent, Guest, Outcome};
+use ring3_lab::{Device, Guest};
 use serde_json::json;
 
 use super::here::{host, network};
 use super::{Card, Options};
 use crate::bench::campaign::complete;
-use crate::bench::guest::{NAME, with_this_program};
+use crate::bench::guest::{NAME, follow, with_this_program};
+use crate::job::Job;
 
 /// An instruction is 2^4 ns: 62.5 million a second, about as many as a host emulates beside a
 /// card's work, so that the clocks of a guest that sleeps between packets and of who sends them
@@ -114,33 +113,17 @@ pub fn on_one_processor(guest: &mut Guest, options: &Options) {
     }
 }
 
-/// The benchmark called `bench` in `guest`, by its command with the options `words`, from where an
+/// The benchmark called `bench` in `guest`, by the job that begins with a round, from where an
 /// interrupted run of the same was.
 pub fn measure(
     bench: &str,
     options: &Options,
     card: Card,
     guest: Guest,
-    words: &str,
+    job: &dyn Fn(u32) -> Job,
 ) -> Result<Report> {
-    let command =
-        |first| format!("{NAME}{INTERFACE}{}", here(options, &format!("{bench} {words}"), first));
+    let command = |first| Ok(format!("{NAME}{INTERFACE}{}", job(first).command()?));
     run(bench, options, card, guest, &command, &|line| serde_json::from_str(line).ok())
-}
-
-/// How the command in the guest is told of the loads and placements that were chosen.
-pub fn chosen(loads: &[impl Display], placements: &[String]) -> String {
-    let loads = loads.iter().map(|load| format!(" --load {load}"));
-    loads.chain(placements.iter().map(|placement| format!(" --placement {placement}"))).collect()
-}
-
-/// The command of `ring3 bench` that measures in the guest, from round `first` on.
-pub fn here(options: &Options, words: &str, first: u32) -> String {
-    let (mode, rounds) = (options.mode.name(), options.rounds());
-    format!(
-        "ring3 bench {words} --here --interface $card --device vfio:$RING3 --mode {mode} --rounds \
-        {rounds} --first {first}"
-    )
 }
 
 /// The same by `command`, which is made for the first round that is missing, and whose lines `read`
@@ -150,12 +133,12 @@ pub fn run(
     options: &Options,
     card: Card,
     guest: Guest,
-    command: &dyn Fn(u32) -> String,
+    command: &dyn Fn(u32) -> Result<String>,
     read: &dyn Fn(&str) -> Option<Event>,
 ) -> Result<Report> {
     std::fs::create_dir_all(&options.out)?;
     let rounds = options.rounds();
-    let plan = [options.kernel.clone(), card.model().into(), command(1)];
+    let plan = [options.kernel.clone(), card.model().into(), command(1)?];
     let mut journal =
         Journal::open(&options.out.join(format!("{bench}-{}.rounds", options.mode.name())), &plan)?;
     if journal.finished() > 0 {
@@ -164,59 +147,16 @@ pub fn run(
     let guest = with_this_program(guest)?;
     let instruction_ns =
         guest.instruction_shift.filter(|_| options.instructions()).map_or(0, |shift| 1 << shift);
-    let (lab, measured) = complete(&mut journal, rounds, &mut |_| {}, |first, progress| {
-        let outcome = follow(&guest.step("measure", &command(first)), rounds, read, progress)?;
-        Ok(outcome.qemu)
+    let mut done = |event: &Event| {
+        if let Event::Round { round } = event {
+            errln!("round {round} of {rounds} is done");
+        }
+    };
+    let (lab, measured) = complete(&mut journal, rounds, &mut done, |first, progress| {
+        follow(&guest.step("measure", &command(first)?), &mut |line| read(line), progress)
     })?;
     let lab = Lab { disk: card.model().into(), instruction_ns, quick: options.quick, ..lab };
     let report = Report::new(bench, lab, &measured);
     journal.close()?;
     Ok(report)
-}
-
-/// Runs `guest`, which tells its steps by lines, and hears what others took of the host in each
-/// round.
-fn follow(
-    guest: &Guest,
-    rounds: u32,
-    read: &dyn Fn(&str) -> Option<Event>,
-    progress: &mut dyn FnMut(&Event),
-) -> Result<Outcome> {
-    let mut others = None;
-    let outcome = guest.run(&Cache::open()?, &mut |event| match event {
-        LabEvent::Progress(line) => errln!("{line}"),
-        LabEvent::Line(line) => {
-            let Some(event) = read(line) else { return };
-            match event {
-                // Also the second boot of a guest whose QEMU failed.
-                Event::Begin(_) => others = Others::start(),
-                Event::Round { round } => {
-                    errln!("round {round} of {rounds} is done");
-                    if let Some(busy) = others.as_mut().and_then(Others::percent) {
-                        progress(&Event::Measured(
-                            Measurement::new(round, "host", "host").with("others_percent", busy),
-                        ));
-                    }
-                }
-                _ => {}
-            }
-            progress(&event);
-        }
-        _ => {}
-    })?;
-    if !outcome.succeeded() {
-        let said: Vec<_> = outcome
-            .output()
-            .lines()
-            .filter(|line| !line.starts_with('{'))
-            .map(str::to_owned)
-            .collect();
-        bail!(
-            "the measurement in the guest failed (exit code {}):\n{}\n{}",
-            outcome.exit,
-            said.join("\n"),
-            outcome.messages
-        );
-    }
-    Ok(outcome)
 }

@@ -11,32 +11,30 @@ use ring3_bench::disk::{Event, machine};
 use ring3_bench::net::Method;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Options;
+use super::Task;
 use super::guest::INSTRUCTION_NS;
+use crate::job::Job;
+use crate::run::net::Engine;
 
 /// What an interface of ours is called.
 pub const NAME: &str = "echo0";
 
-/// Calibrates what counts instructions, for measurements of `millis`.
-pub fn method(options: &Options, millis: u64) -> Result<Method> {
+/// Calibrates what counts instructions.
+pub fn method(task: &Task) -> Result<Method> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let soaker_step = options.instructions().then(|| Soaker::calibrate(cpus)).transpose()?;
-    let instruction_ns = options.instructions().then_some(f64::from(INSTRUCTION_NS));
-    Ok(Method { time: Duration::from_millis(millis), instruction_ns, soaker_step, cpus })
+    let soaker_step = task.instructions.then(|| Soaker::calibrate(cpus)).transpose()?;
+    let instruction_ns = task.instructions.then_some(f64::from(INSTRUCTION_NS));
+    Ok(Method { time: Duration::from_millis(task.millis), instruction_ns, soaker_step, cpus })
 }
 
 /// Has every placement take its `turn` in each round, and tells where it begins and when a round is
 /// done.
-pub fn rounds(
-    options: &Options,
-    placements: &[String],
-    turn: &mut dyn FnMut(u32, &str) -> Result<()>,
-) -> Result<()> {
-    tell(&Event::Begin(machine(options.instructions())))?;
-    for round in options.first..=options.rounds() {
+pub fn rounds(task: &Task, turn: &mut dyn FnMut(u32, &str) -> Result<()>) -> Result<()> {
+    tell(&Event::Begin(machine(task.instructions)))?;
+    for round in task.first..=task.rounds {
         // Every other round goes the other way round, so that no placement always follows the same
         // one.
-        let mut placements = placements.to_vec();
+        let mut placements = task.placements.clone();
         if round % 2 == 0 {
             placements.reverse();
         }
@@ -109,14 +107,20 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The card of `options`, exported as `placement` says, with the address `here`.
-    pub fn export(options: &Options, placement: &str, here: Ipv4Addr) -> Result<Self> {
-        let device = options.device.as_ref().context("no device was named")?.to_string();
+    /// The card of `task`, exported as `placement` says, with the address `here`.
+    pub fn export(task: &Task, placement: &str, here: Ipv4Addr) -> Result<Self> {
+        let device = task.device(0)?.to_string();
         let more = export(placement).with_context(|| format!("{placement} is no export"))?;
         Self::start(
             &[&["run", "net", "--json", "--name", NAME, "--device", &device], more].concat(),
             here,
         )
+    }
+
+    /// An interface of `engine` without a card, which answers itself.
+    pub fn null(engine: Engine, here: Ipv4Addr) -> Result<Self> {
+        let words = Job::Null { name: NAME.into(), engine }.words()?;
+        Self::start(&words.each_ref().map(String::as_str), here)
     }
 
     /// Starts this program with `words`, and returns when its interface is there.

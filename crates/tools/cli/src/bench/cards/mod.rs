@@ -7,13 +7,20 @@ pub mod here;
 pub mod null;
 pub mod stress;
 
+use std::fmt::Display;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::PossibleValuesParser;
 use ring3_backend::Uri;
+use ring3_bench::plot;
 use ring3_bench::report::Report;
 use ring3_lab::DEFAULT_KERNEL;
+use serde::{Deserialize, Serialize};
 
 /// Options of each of them.
 #[derive(Clone, clap::Args)]
@@ -36,18 +43,146 @@ pub struct Options {
     /// Print the report as JSON.
     #[arg(long)]
     pub json: bool,
-    /// In the guest: measure this machine, whose other end of the cables is there already.
-    #[arg(long, hide = true, requires_all = ["interface", "device"])]
-    pub here: bool,
-    /// The interface of the card that the kernel drives.
-    #[arg(long, hide = true)]
-    pub interface: Option<String>,
-    /// The card that ring3 drives.
-    #[arg(long, hide = true)]
-    pub device: Option<Uri>,
-    /// The round to begin with.
-    #[arg(long, hide = true, default_value_t = 1)]
+}
+
+/// What a measurement of network cards has of its own.
+pub trait Study: Clone + Send + Sync + 'static {
+    /// What is done with a placement.
+    type Load: Clone + Display + FromStr<Err: Display> + Send + Sync + 'static;
+    /// The loads, for the help.
+    const LOADS: &'static str;
+    /// All placements.
+    const PLACEMENTS: &'static [&'static str];
+    /// More about them, for the help.
+    const USUAL_PLACEMENTS: &'static str = "without it, all";
+    /// Milliseconds of a load, and in the short form.
+    const MILLIS: (u64, u64);
+    /// Most of them, and fewest.
+    const LIMITS: RangeInclusive<u64> = 10..=600_000;
+
+    /// The loads of one who has chosen none.
+    fn loads(options: &Options) -> Vec<Self::Load>;
+
+    /// The same of placements.
+    fn placements() -> Vec<&'static str> {
+        Self::PLACEMENTS.to_vec()
+    }
+}
+
+/// What is measured, and for how long.
+#[derive(Clone, clap::Args)]
+pub struct Choice<S: Study> {
+    /// Milliseconds of a load, by the guest's clock.
+    #[arg(long, conflicts_with = "quick", default_value_t = S::MILLIS.0,
+        value_parser = clap::value_parser!(u64).range(S::LIMITS))]
+    millis: u64,
+    #[arg(long = "load", value_name = "NAME", value_parser = load::<S::Load>,
+        help = format!("A load: {}. May be repeated", S::LOADS))]
+    loads: Vec<S::Load>,
+    #[arg(long = "placement", value_name = "NAME",
+        value_parser = PossibleValuesParser::new(S::PLACEMENTS),
+        help = format!("A placement. May be repeated; {}", S::USUAL_PLACEMENTS))]
+    placements: Vec<String>,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+fn load<L: FromStr<Err: Display>>(text: &str) -> Result<L, String> {
+    text.parse().map_err(|error: L::Err| error.to_string())
+}
+
+impl<S: Study> Choice<S> {
+    pub fn millis(&self) -> u64 {
+        if self.options.quick { S::MILLIS.1 } else { self.millis }
+    }
+
+    pub fn loads(&self) -> Vec<S::Load> {
+        if self.loads.is_empty() { S::loads(&self.options) } else { self.loads.clone() }
+    }
+
+    pub fn placements(&self) -> Vec<String> {
+        let usual = || S::placements().into_iter().map(str::to_owned).collect();
+        if self.placements.is_empty() { usual() } else { self.placements.clone() }
+    }
+
+    /// The same, with these for one who has chosen none.
+    pub fn or(&self, loads: &[S::Load], placements: &[&str]) -> Self {
+        let mut choice = self.clone();
+        if choice.loads.is_empty() {
+            choice.loads = loads.to_vec();
+        }
+        if choice.placements.is_empty() {
+            choice.placements = placements.iter().map(|&name| name.into()).collect();
+        }
+        choice
+    }
+
+    /// How long all loads may take, if `each` takes so long and ten times its milliseconds.
+    pub fn time_limit(&self, start: Duration, each: Duration) -> Duration {
+        let turns =
+            self.loads().len() as u32 * self.placements().len() as u32 * self.options.rounds();
+        start + turns * (each + 10 * Duration::from_millis(self.millis()))
+    }
+
+    /// That, for the guest, from round `first` on.
+    pub fn task(&self, first: u32) -> Task {
+        Task {
+            millis: self.millis(),
+            loads: self.loads().iter().map(ToString::to_string).collect(),
+            placements: self.placements(),
+            ..Task::new(&self.options, first)
+        }
+    }
+}
+
+/// What a guest does with its cards.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Task {
+    /// Whether its clock counts instructions.
+    pub instructions: bool,
+    /// The last round, and the one to begin with.
+    pub rounds: u32,
     pub first: u32,
+    /// Of a load.
+    pub millis: u64,
+    loads: Vec<String>,
+    pub placements: Vec<String>,
+    /// The interfaces of cards that the kernel drives.
+    interfaces: Vec<String>,
+    /// Cards that processes drive.
+    devices: Vec<String>,
+}
+
+impl Task {
+    /// Of a guest with a card of each kind, whose names its shell knows.
+    pub fn new(options: &Options, first: u32) -> Self {
+        let (instructions, rounds) = (options.instructions(), options.rounds());
+        let (interfaces, devices) = (vec!["$card".into()], vec!["vfio:$RING3".into()]);
+        Self { instructions, rounds, first, interfaces, devices, ..Self::default() }
+    }
+
+    /// With one more of each.
+    pub fn and(mut self, interface: Option<&str>, device: &str) -> Self {
+        self.interfaces.extend(interface.map(Into::into));
+        self.devices.push(device.into());
+        self
+    }
+
+    /// The loads.
+    pub fn loads<L: FromStr<Err: Display>>(&self) -> Result<Vec<L>> {
+        self.loads.iter().map(|name| load(name).map_err(anyhow::Error::msg)).collect()
+    }
+
+    /// An interface of the kernel's.
+    pub fn interface(&self, number: usize) -> Result<&str> {
+        let name = self.interfaces.get(number).filter(|name| !name.is_empty());
+        name.map(String::as_str).context("the kernel's card has no interface")
+    }
+
+    /// A card of a process.
+    pub fn device(&self, number: usize) -> Result<Uri> {
+        Ok(self.devices.get(number).context("no card was named")?.parse()?)
+    }
 }
 
 /// The clock of a guest.
@@ -88,24 +223,22 @@ impl Options {
         self.mode == Mode::Instructions
     }
 
-    /// Writes report and figure, and prints the report, as `table` has it or as JSON.
+    /// Writes the report, and its figure if it `has_figure`, and prints the report, as `table` has
+    /// it or as JSON.
     pub fn write(
         &self,
         report: &Report,
-        figure: Option<String>,
+        has_figure: bool,
         table: impl FnOnce(&Report) -> String,
     ) -> Result<()> {
-        fs::create_dir_all(&self.out).with_context(|| format!("making {}", self.out.display()))?;
-        let text = serde_json::to_string_pretty(report)? + "\n";
-        for (kind, text) in [("json", Some(&text)), ("svg", figure.as_ref())] {
-            let path = self.out.join(format!("{}.{kind}", report.bench));
-            text.map_or(Ok(()), |text| fs::write(&path, text))
-                .with_context(|| format!("writing {}", path.display()))?;
+        report.write(&self.out.join(format!("{}.json", report.bench)))?;
+        if has_figure {
+            let path = self.out.join(format!("{}.svg", report.bench));
+            let figure = plot::draw(std::slice::from_ref(report))?;
+            fs::write(&path, figure).with_context(|| format!("writing {}", path.display()))?;
         }
-        crate::output::write(format_args!(
-            "{}",
-            if self.json { text } else { format!("\n{}", table(report)) }
-        ));
+        let text = if self.json { report.text()? } else { format!("\n{}", table(report)) };
+        crate::output::write(format_args!("{text}"));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, stdin};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use ring3_class::Saved;
 use ring3_device::dma::SavedArena;
 use ring3_driver::registry::{Driver, Offer, Settings};
 use serde::{Deserialize, Serialize};
+
+use crate::job::Job;
 
 /// The life that makes an empty disk.
 pub const CLEARS: u32 = 0;
@@ -34,7 +36,7 @@ pub fn saved_driver(journal: &Path) -> PathBuf {
 }
 
 /// Life number `life` of a driver, with the lease that is its standard input.
-pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
+pub fn live(path: &Path, life: u32) -> Result<()> {
     let journal = Journal::open(path)?;
     let lease = Lease::from(stdin().as_fd().try_clone_to_owned().context("taking the lease")?);
     // As short a way as there is from the start to the first request: nothing is polled for.
@@ -56,7 +58,7 @@ pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
     };
     if life == CLEARS {
         clear(&**disk)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let load = drive(&**disk, &journal, life, left.map(|left| left.load))?;
     let controller = opened.controller.detach()?;
@@ -67,7 +69,7 @@ pub fn live(path: &Path, life: u32) -> Result<ExitCode> {
         File::create(saved_driver(path)).context("making the file of what is left")?,
     );
     serde_json::to_writer(file, &left).context("writing what is left")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A driver, which does not survive its killer's errors.
@@ -85,7 +87,7 @@ pub fn spawn(journal: &Path, lease: Lease, life: u32) -> Result<DriverProcess> {
     let program =
         std::env::current_exe().context("finding this program, which is the driver, too")?;
     let mut command = Command::new(program);
-    command.args(["bench", "kill", "--life", &life.to_string()]).arg("--journal").arg(journal);
+    command.args(Job::Killed { journal: journal.into(), life }.words()?);
     // In a group of its own, so that control-C ends the whole and not the driver first.
     command
         .process_group(0)

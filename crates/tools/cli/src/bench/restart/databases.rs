@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ring3_bench::report::{Lab, Report};
 use ring3_bench::restart::Databases;
 use ring3_lab::{Cache, Event, Need, prepare};
 
-use super::Args;
-use super::guest::{guest, script};
+use super::guest::{guest, lab, script};
+use super::{Args, of_databases};
 
 /// What the guest does.
 const RUN: &str = include_str!("databases.sh");
@@ -16,7 +17,7 @@ const RUN: &str = include_str!("databases.sh");
 const LOST: i32 = 3;
 
 /// Runs both for `seconds`.
-pub fn measure(args: &Args, seconds: u32) -> Result<Databases> {
+pub fn measure(args: &Args, seconds: u32) -> Result<Report> {
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Databases], &mut |line| errln!("{line}"))?;
     let mut guest = guest(args, "restart-databases")?
@@ -37,7 +38,8 @@ pub fn measure(args: &Args, seconds: u32) -> Result<Databases> {
     let databases: Databases =
         serde_json::from_str(line).context("reading what the guest has found")?;
     ensure!(databases.kills > 0 && databases.restarts > 0, "no driver was killed: {line}");
-    Ok(databases)
+    let lab = Lab { kernel: args.kernel.clone(), ..lab(&outcome, args) };
+    of_databases(&databases, lab)
 }
 
 /// What an exit code of the script says. A trial that came to no end is no loss.
@@ -49,28 +51,6 @@ fn verdict(exit: i32, messages: &str) -> String {
              what stopped it is above: run it again, for longer on a slow host\n{messages}"
         ),
     }
-}
-
-/// In words.
-pub fn show(databases: &Databases) {
-    let Databases {
-        seconds,
-        kills,
-        postgres_acknowledged,
-        postgres_found,
-        sqlite_acknowledged,
-        sqlite_found,
-        ..
-    } = databases;
-    outln!("{kills} drivers killed in {seconds} s, {} errors of the disk", databases.errors);
-    outln!(
-        "PostgreSQL: {postgres_acknowledged} transactions acknowledged, {postgres_found} found, \
-        tables and indices checked"
-    );
-    outln!(
-        "sqlite: {sqlite_acknowledged} transactions acknowledged, {sqlite_found} found, integrity \
-        checked; ext4 is clean"
-    );
 }
 
 #[cfg(test)]

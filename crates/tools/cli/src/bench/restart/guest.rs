@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ring3_bench::report::{Lab, Report};
 use ring3_bench::restart::Outcome;
-use ring3_lab::{Backing, Cache, Device, Event, Guest, Mode, Size};
+use ring3_lab::{Backing, Cache, Device, Event, Guest, Mode, Outcome as Guested, Size};
 
-use super::{Args, Controller};
+use super::{Args, Controller, of_load};
 use crate::bench::guest::{NAME, with_this_program};
 use crate::bench::ring3d::{RING3D, with_supervisor};
 
@@ -70,8 +71,14 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
     Ok(guest.variable("EXPORT", &format!("depth = {}", args.tags)).variable("RESTART", &restart))
 }
 
+/// Where a guest has measured, but for its kernel.
+pub fn lab(outcome: &Guested, args: &Args) -> Lab {
+    let (mode, vcpus) = if args.instructions { ("instructions", 1) } else { ("wall", 2) };
+    Lab { qemu: outcome.qemu.clone(), mode: mode.into(), vcpus, ..Lab::default() }
+}
+
 /// Measures in a guest of its own.
-pub fn measure(args: &Args) -> Result<Outcome> {
+pub fn measure(args: &Args) -> Result<Report> {
     let (kills, upgrades) = args.counts();
     let words = format!(
         "--kills {kills} --upgrades {upgrades} --depth {} --controller {}",
@@ -104,7 +111,8 @@ pub fn measure(args: &Args) -> Result<Outcome> {
     match <[Outcome; 2]>::try_from(lines) {
         // What failed is what it has counted.
         Ok([idle, load]) if outcome.succeeded() || (load.errors, load.mismatches) != (0, 0) => {
-            Ok(Outcome {
+            let lab = Lab { kernel: load.kernel.clone(), ..lab(&outcome, args) };
+            let found = Outcome {
                 tags: args.tags,
                 ext4: args.ext4,
                 expedited: args.expedited,
@@ -113,7 +121,8 @@ pub fn measure(args: &Args) -> Result<Outcome> {
                 supervisor_idle_percent: idle.supervisor_idle_percent,
                 driver_idle_percent: idle.driver_idle_percent,
                 ..load
-            })
+            };
+            of_load(&found, lab)
         }
         _ => bail!(
             "the measurement in the guest failed (exit code {}):\n{output}\n{}",

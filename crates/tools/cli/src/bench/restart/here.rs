@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ring3_bench::cpu::{process_time, resident_memory};
-use ring3_bench::restart::{Load, Outcome, Seen, VERSION, outages, percentile, stalls};
+use ring3_bench::restart::{Load, Outcome, Seen, outages, percentile, stalls};
 use ring3_bench::stats::Summary;
 use ring3_control::status::Outage;
 
@@ -151,8 +151,6 @@ fn outcome(args: &Args, (kills, upgrades): (u32, u32), sums: Sums) -> Outcome {
         .map(|times| [0.5, 0.99, 1.0].map(|share| percentile(times, share)));
     let (iops, iops_killed) = (Summary::of(&sums.calm), Summary::of(&sums.killed));
     Outcome {
-        bench: "restart".into(),
-        version: VERSION,
         kernel: kernel.trim().into(),
         controller: args.controller.name().into(),
         depth: args.depth,

@@ -1,13 +1,16 @@
 //! All that docs/bench.md says of restarts, one after the other.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ring3_bench::report::Report;
 use ring3_bench::restart::{Databases, Outcome, table};
+use ring3_bench::table::render_figures;
 use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 
-use super::{Args, Controller, Found, measure, write};
+use super::{Args, Controller, is_right, measure};
 
 /// The other kernel: the one that can quiesce a disk without its server's end.
 const NEWEST_KERNEL: &str = "7.2";
@@ -98,15 +101,16 @@ fn path(series: &Args, name: &str) -> PathBuf {
 }
 
 /// What an earlier run has left of this part, if it was as long.
-fn known(series: &Args, name: &str, args: &Args) -> Option<Found> {
-    let text = std::fs::read_to_string(path(series, name)).ok()?;
-    if let Some(seconds) = args.databases {
-        let known: Databases = serde_json::from_str(&text).ok()?;
-        return (known.seconds == seconds).then_some(Found::Databases(known));
-    }
-    let known: Outcome = serde_json::from_str(&text).ok()?;
-    ((known.kills, known.upgrades) == (args.kills, args.upgrades))
-        .then(|| Found::Load(known.into()))
+fn known(series: &Args, name: &str, args: &Args) -> Option<Report> {
+    let report = Report::read(&path(series, name)).ok()?;
+    let as_long = match args.databases {
+        Some(seconds) => report.own::<Databases>().ok()?.seconds == seconds,
+        None => {
+            let Outcome { kills, upgrades, .. } = report.own().ok()?;
+            (kills, upgrades) == (args.kills, args.upgrades)
+        }
+    };
+    as_long.then_some(report)
 }
 
 /// Runs what is not in the folder yet, and shows all of it. A part that fails is said, and the next
@@ -135,13 +139,16 @@ pub fn run(series: &Args) -> Result<ExitCode> {
             }
             None => {
                 errln!("{}/{} {name}", number + 1, parts.len());
-                measure(args).and_then(|found| write(&place, &found).map(|()| found))
+                measure(args).and_then(|report| {
+                    report.write(&place)?;
+                    Ok(report)
+                })
             }
         };
         match found {
             Ok(found) => {
                 failed.extend(
-                    (!found.is_right())
+                    (!is_right(&found))
                         .then(|| format!("{name}: errors, or blocks that were wrong")),
                 );
                 rows.push((name.clone(), found));
@@ -155,33 +162,33 @@ pub fn run(series: &Args) -> Result<ExitCode> {
 }
 
 /// As tables of docs/bench.md, or an object with each part's own.
-fn show(series: &Args, rows: &[(String, Found)]) -> Result<()> {
+fn show(series: &Args, rows: &[(String, Report)]) -> Result<()> {
     if series.json {
-        let parts = rows
-            .iter()
-            .map(|(name, found)| Ok((name.clone(), found.json()?)))
-            .collect::<Result<serde_json::Map<_, _>>>();
-        outln!("{}", serde_json::Value::Object(parts.context("writing the series as JSON")?));
+        let parts: BTreeMap<_, _> = rows.iter().map(|(name, report)| (name, report)).collect();
+        outln!("{}", serde_json::to_string(&parts).context("writing the series as JSON")?);
         return Ok(());
     }
-    let loads: Vec<(&str, &Outcome)> = rows
+    let (databases, loads): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|(_, report)| report.bench == "restart-databases");
+    let outcomes: Vec<(&str, Outcome)> = loads
         .iter()
-        .filter_map(|(name, found)| match found {
-            Found::Load(outcome) => Some((name.as_str(), &**outcome)),
-            Found::Databases(_) => None,
-        })
-        .collect();
+        .map(|(name, report)| Ok((name.as_str(), report.own()?)))
+        .collect::<Result<_>>()?;
+    let loads: Vec<_> = outcomes.iter().map(|(name, outcome)| (*name, outcome)).collect();
     outln!("{}", table(&loads));
-    rows.iter()
-        .filter(|(_, found)| matches!(found, Found::Databases(_)))
-        .for_each(|(_, found)| found.show());
+    for (_, report) in databases {
+        crate::output::write(format_args!("{}", render_figures(report)));
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+    use ring3_bench::report::Lab;
+
+    use super::super::{of_databases, of_load};
+    use super::*;
 
     #[derive(Parser)]
     struct Command {
@@ -220,16 +227,17 @@ mod tests {
         let known = |index: usize| known(&series, &all[index].0, &all[index].1).is_some();
         let (load, databases) = (0, all.len() - 1);
         assert!(!known(load) && !known(databases));
-        let outcome =
-            |kills| Found::Load(Outcome { kills, upgrades: 100, ..Outcome::default() }.into());
-        write(&path(&series, &all[load].0), &outcome(5)).unwrap();
+        let write = |kills| {
+            let outcome = Outcome { kills, upgrades: 100, ..Outcome::default() };
+            let report = of_load(&outcome, Lab::default()).unwrap();
+            report.write(&path(&series, &all[load].0)).unwrap();
+        };
+        write(5);
         assert!(!known(load), "it was shorter");
-        write(&path(&series, &all[load].0), &outcome(200)).unwrap();
-        write(
-            &path(&series, "databases"),
-            &Found::Databases(Databases { seconds: DATABASES, ..Databases::default() }),
-        )
-        .unwrap();
+        write(200);
+        let found = Databases { seconds: DATABASES, ..Databases::default() };
+        let report = of_databases(&found, Lab::default()).unwrap();
+        report.write(&path(&series, "databases")).unwrap();
         assert!(known(load) && known(databases));
     }
 }

@@ -10,9 +10,11 @@ use ring3_bench::report::Measurement;
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Attached, Claim, Requirements};
 
-use super::{ASK, Args, DPDK, LOAD, ends};
+use super::{ASK, DPDK, LOAD, ends};
+use crate::bench::cards::Task;
 use crate::bench::cards::dpdk::Testpmd;
-use crate::bench::cards::here::{Interface, NAME, address, method, rounds, tell};
+use crate::bench::cards::here::{Interface, address, method, rounds, tell};
+use crate::run::net::Engine;
 
 /// Bytes of the arena of a card in this process.
 const ARENA: usize = 8 << 20;
@@ -28,20 +30,18 @@ fn ask(ask: &Ask) -> Result<()> {
 }
 
 /// Measures all rounds, and tells each step as a line of JSON.
-pub fn run(args: &Args) -> Result<()> {
-    let method = method(&args.options, args.millis())?;
-    let mut here = Here { args, method, loads: 0 };
-    if let Some(interface) = &args.options.interface {
-        address(interface, ends("kernel").here)?;
-    }
-    rounds(&args.options, &args.placements(), &mut |round, placement| here.turn(round, placement))
+pub fn run(task: &Task) -> Result<()> {
+    let mut here = Here { task, method: method(task)?, loads: task.loads()?, number: 0 };
+    address(task.interface(0)?, ends("kernel").here)?;
+    rounds(task, &mut |round, placement| here.turn(round, placement))
 }
 
 struct Here<'a> {
-    args: &'a Args,
+    task: &'a Task,
     method: Method,
+    loads: Vec<Load>,
     /// Loads so far: the number of each.
-    loads: u32,
+    number: u32,
 }
 
 impl Here<'_> {
@@ -64,10 +64,8 @@ impl Here<'_> {
                 return Ok(());
             }
             DPDK => return self.forwarded(round),
-            "tap-null" => {
-                Some(Interface::start(&["bench", "udp-echo", "--null", NAME], ends.here)?)
-            }
-            _ => Some(Interface::export(&self.args.options, placement, ends.here)?),
+            "tap-null" => Some(Interface::null(Engine::Auto, ends.here)?),
+            _ => Some(Interface::export(self.task, placement, ends.here)?),
         };
         let driver = interface.as_ref().map(Interface::process);
         self.study(round, placement, &mut Sockets::open(ends.here, ends.peer)?, driver)
@@ -75,29 +73,27 @@ impl Here<'_> {
 
     /// DPDK has the card to itself, so that the peer is asked from outside.
     fn forwarded(&mut self, round: u32) -> Result<()> {
-        let device = self.args.options.device.clone().context("no device was named")?;
-        let mut testpmd = Testpmd::start(&[device], &["--forward-mode=5tswap"])?;
+        let mut testpmd = Testpmd::start(&[self.task.device(0)?], &["--forward-mode=5tswap"])?;
         testpmd.say("start")?;
         for load in
-            self.args.loads().iter().filter(|load| load.rate().is_some() || load.kind == Kind::Idle)
+            self.loads.iter().filter(|load| load.rate().is_some() || load.kind == Kind::Idle)
         {
-            self.loads += 1;
-            ask(&Ask::Begin(self.loads, *load))?;
+            self.number += 1;
+            ask(&Ask::Begin(self.number, *load))?;
             std::thread::sleep(SETTLE);
             let meter = Meter::start(Some(testpmd.process()));
             std::thread::sleep(self.method.time);
             let mut into = Measurement::new(round, load, DPDK);
             shares_of(&mut into, &self.method, &meter.read());
-            ask(&Ask::Stop(self.loads))?;
+            ask(&Ask::Stop(self.number))?;
             std::thread::sleep(SETTLE);
-            tell(&Event::Measured(into.with(LOAD, self.loads.into())))?;
+            tell(&Event::Measured(into.with(LOAD, self.number.into())))?;
         }
         Ok(())
     }
 
     fn claim(&self) -> Result<Attached> {
-        let device = self.args.options.device.clone().context("no device was named")?;
-        let claim = Claim { settings: Settings::default(), ..Claim::new(device) };
+        let claim = Claim { settings: Settings::default(), ..Claim::new(self.task.device(0)?) };
         // By interrupt: it sleeps at once, as the kernel does.
         let needs = Requirements {
             queues: 1,
@@ -116,10 +112,10 @@ impl Here<'_> {
         driver: Option<u32>,
     ) -> Result<()> {
         let measured = |load: &Load| placement != "tap-null" || load.rate().is_none();
-        for load in self.args.loads().iter().filter(|load| measured(load)) {
-            self.loads += 1;
+        for load in self.loads.iter().filter(|load| measured(load)) {
+            self.number += 1;
             let into = Measurement::new(round, load, placement);
-            let measured = measure(user, load, self.loads, &self.method, driver, into)
+            let measured = measure(user, load, self.number, &self.method, driver, into)
                 .with_context(|| format!("{placement} {load}"))?;
             tell(&Event::Measured(measured))?;
         }

@@ -26,6 +26,7 @@ use super::life::Orders;
 use super::show;
 use crate::bench::guest::{NAME, with_this_program};
 use crate::bench::ring3d::{DRIVERS, RING3D, beside, with_supervisor};
+use crate::job::Job;
 use crate::{dde, leave};
 
 pub use here::run as in_guest;
@@ -42,11 +43,11 @@ const PLAN: &str = "/plan.json";
 /// after twice `recovery_ms`.
 const TERMS: &str = "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nbackoff_max_ms = \
                      50\\ndeadline_s = 100\\nheartbeat_ms = 5000\\nrecovery_ms = 10000";
-/// What the guest does.
+/// What the guest does, with the job in its place.
 const STEP: &str = r#"
 describe ahci $AHCI '' "$TERMS" ${HOSTED:+dde:ahci}
 supervise nvme $NVME '' "$TERMS" ${HOSTED:+dde:nvme} || exit 1
-ring3 faults --in-guest /plan.json || { tail -n 100 /tmp/ring3d.log; exit 1; }
+@JOB@ || { tail -n 100 /tmp/ring3d.log; exit 1; }
 end_supervisor"#;
 /// Linux's drivers of the two disks; so begin the names of their functions, too.
 const NVME: &str = "nvme";
@@ -195,7 +196,8 @@ impl Campaign {
             guest = dde::enter(guest.variable("HOSTED", "yes"), &[NVME, AHCI].map(String::from))?;
         }
         guest.time_limit = START + EACH * left.iter().map(Vec::len).sum::<usize>() as u32;
-        let guest = guest.step("faults", &format!("{NAME}{RING3D}{STEP}"));
+        let step = STEP.replace("@JOB@", &Job::GuestFaults { plan: PLAN.into() }.command()?);
+        let guest = guest.step("faults", &format!("{NAME}{RING3D}{step}"));
         let mut kept = Ok(());
         let outcome = guest.run(&Cache::open()?, &mut |event| match event {
             Event::Progress(line) => errln!("{line}"),

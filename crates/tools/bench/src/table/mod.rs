@@ -1,16 +1,17 @@
 //! Reports as text for a terminal.
 
-mod forward;
+mod cards;
 mod hosted;
-mod packets;
 mod ping;
+mod printer;
 
-pub use forward::render_forward;
+pub use cards::{
+    FORWARDERS, render_cpu, render_delays, render_forward, render_loopback, render_packets,
+    render_streams,
+};
 pub use hosted::render_hosted;
-pub use packets::{render_cpu, render_delays, render_loopback, render_packets, render_streams};
 pub use ping::render_pings;
-
-use std::fmt::Write;
+pub use printer::Table;
 
 use crate::disk::{Placement, timeline, work};
 use crate::plot::utilisation_at;
@@ -61,9 +62,12 @@ const COLUMNS: [(&str, &str); 7] = [
 /// smallest and the largest round, and the ratio to the kernel's best. What was not measured is
 /// left out.
 pub fn render(report: &Report) -> String {
-    let tables =
-        TABLES.iter().map(|columns| table(report, columns)).filter(|text| !text.is_empty());
-    let mut text = tables.collect::<Vec<_>>().join("\n");
+    let placements = || Placement::ALL.iter().map(|one| one.name());
+    let table = |columns: &Columns| {
+        let columns = columns.iter().map(|(heading, load, metric)| (*heading, *load, *metric));
+        grid(report, "", placements(), columns)
+    };
+    let mut text = joined(TABLES.iter().map(table));
     if report.ratios.iter().any(|ratio| ratio.best) {
         text += "\n* the kernel's best, by which the ratios (x) are; under fio the best under fio. \
                  +-: half of what lies between the smallest and the largest round\n";
@@ -74,23 +78,76 @@ pub fn render(report: &Report) -> String {
         + &notes(report)
 }
 
-fn table(report: &Report, columns: Columns) -> String {
-    let has = |(_, workload, metric): &&(&str, &str, &str)| {
-        report.rows.iter().any(|row| row.workload == *workload && row.metric == *metric)
-    };
-    let columns: Vec<_> = columns.iter().filter(has).collect();
-    let mut lines =
-        vec![head("", &columns.iter().map(|(heading, ..)| ("", *heading)).collect::<Vec<_>>())];
-    for placement in Placement::ALL.map(Placement::name) {
-        let cells: Vec<String> = columns
-            .iter()
-            .map(|(_, workload, metric)| cell(report, workload, placement, metric))
-            .collect();
-        if cells.iter().any(|cell| !cell.is_empty()) {
-            lines.push([vec![placement.to_owned()], cells].concat());
-        }
+/// All figures of a report below each other, and its facts: of what has no table of its own.
+pub fn render_figures(report: &Report) -> String {
+    let lab = &report.lab;
+    let mut table = Table::new("", ["median", "unit", "smallest", "largest"]).left(&[2]);
+    for row in &report.rows {
+        let Summary { min, median, max, rounds } = row.summary;
+        let ends = if rounds > 1 { [min, max].map(counted) } else { Default::default() };
+        let [least, most] = ends;
+        let unit = if row.unit == "1" { String::new() } else { row.unit.clone() };
+        let name = format!("{}, {}: {}", row.workload, row.placement, row.metric);
+        table.line(name, [counted(median), unit, least, most]);
     }
-    if lines.len() > 1 { align(&lines) } else { String::new() }
+    let facts = report.facts.iter().map(|fact| {
+        let crate::report::Fact { placement, fact, value } = fact;
+        format!("{placement}: {fact} {value}\n")
+    });
+    let (kernel, qemu, mode) = (&lab.kernel, &lab.qemu, &lab.mode);
+    format!("{}: Linux {kernel}, QEMU {qemu}, {mode} clock\n", report.bench)
+        + &table.text()
+        + &facts.collect::<String>()
+}
+
+/// A count has no places behind its point.
+fn counted(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { rounded(value) }
+}
+
+/// Those tables that have lines, with an empty line between them.
+fn joined(tables: impl Iterator<Item = String>) -> String {
+    tables.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+/// A line for each placement and a column for each heading, load and metric, of those that were
+/// measured.
+fn grid<'a, H: std::fmt::Display, L: AsRef<str>>(
+    report: &Report,
+    corner: &str,
+    placements: impl IntoIterator<Item = &'a str>,
+    columns: impl Iterator<Item = (H, L, &'a str)>,
+) -> String {
+    let columns: Vec<_> = columns
+        .filter(|(_, load, metric)| {
+            let same =
+                |row: &crate::report::Row| row.workload == load.as_ref() && row.metric == *metric;
+            report.rows.iter().any(same)
+        })
+        .collect();
+    let mut table = Table::new(corner, columns.iter().map(|(heading, ..)| heading));
+    for name in placements {
+        let cell = |(_, load, metric): &(H, L, &str)| cell(report, load.as_ref(), name, metric);
+        table.line(name, columns.iter().map(cell));
+    }
+    table.text()
+}
+
+/// A line for each load and placement, of those that were measured, and a column for each metric
+/// with its heading.
+fn lines<'a>(
+    report: &Report,
+    corner: &str,
+    metrics: &[(&str, &str)],
+    loads: impl Iterator<Item = (String, &'a str)>,
+    cell: impl Fn(&Report, &str, &str, &str) -> String,
+) -> String {
+    let mut table = Table::new(corner, metrics.iter().map(|(_, heading)| heading));
+    for (load, placement) in loads {
+        let cells = metrics.iter().map(|(metric, _)| cell(report, &load, placement, metric));
+        table.line(format!("{load}, {placement}"), cells);
+    }
+    table.text()
 }
 
 /// What was so of the placements: which scheduler their block devices had, why one has no figures.
@@ -155,8 +212,9 @@ fn host(report: &Report) -> String {
             )
         }
         (true, "instructions") => format!(
-            "the host was busy: others took {median} % of its processors, {max} % at most; counts of instructions do not mind, \
-             but for one request in flight: the interrupt then comes before the sleep, and who polls looks longer\n"
+            "the host was busy: others took {median} % of its processors, {max} % at most; counts \
+            of instructions do not mind, but for one request in flight: the interrupt then comes \
+            before the sleep, and who polls looks longer\n"
         ),
         (true, _) => format!(
             "THE HOST WAS BUSY: others took {median} % of its processors, {max} % at most; by the \
@@ -181,34 +239,41 @@ pub fn render_steps(report: &Report) -> String {
     let steps =
         STEPS.iter().map(|(metric, name)| (format!("{name}, us"), timeline::LOADS[0], *metric));
     let counts = COUNTS.iter().map(|(name, load, metric)| ((*name).to_owned(), *load, *metric));
-    let mut lines = vec![head("", &columns)];
+    let mut table = Table::new("", columns.iter().map(|(_, heading)| heading));
     for (name, load, metric) in steps.chain(counts) {
-        let cell = |placement| report.get(load, placement, metric).map_or(String::new(), number);
-        let cells: Vec<String> = columns.iter().map(|(placement, _)| cell(*placement)).collect();
-        if cells.iter().any(|cell| !cell.is_empty()) {
-            lines.push([vec![name], cells].concat());
-        }
+        table.line(name, columns.iter().map(|(name, _)| plain(report, load, name, metric)));
     }
-    align(&lines)
+    table.text()
 }
 
 /// Each distribution of work at each load: requests per second, utilisation, latency.
 pub fn render_work(report: &Report) -> String {
+    let metrics = ["iops", "busy_percent", "latency_us_p50", "latency_us_p99"];
     let columns = columns(report);
-    let mut lines = vec![head("IOPS, CPU %, latency p50 and p99 in us", &columns)];
+    let mut table = Table::new(
+        "IOPS, CPU %, latency p50 and p99 in us",
+        columns.iter().map(|(_, heading)| heading),
+    );
     for load in work::LOADS {
-        let cell = |placement: &str| {
-            let metrics = ["iops", "busy_percent", "latency_us_p50", "latency_us_p99"];
-            let cells = metrics
-                .map(|metric| report.get(load, placement, metric).map_or("-".into(), number));
-            format!("{:>7}  {:>4}  {:>6}  {:>6}", cells[0], cells[1], cells[2], cells[3])
-        };
-        lines.push(
-            [vec![load.to_owned()], columns.iter().map(|(placement, _)| cell(placement)).collect()]
-                .concat(),
-        );
+        let cell = |name| several(report, load, name, &metrics, [7, 4, 6, 6]);
+        table.line(load, columns.iter().map(|(name, _)| cell(name)));
     }
-    align(&lines)
+    table.text()
+}
+
+/// Some metrics in one cell, each as wide as in the other lines.
+fn several<const N: usize>(
+    report: &Report,
+    load: &str,
+    placement: &str,
+    metrics: &[&str; N],
+    widths: [usize; N],
+) -> String {
+    let one = |(metric, width): (&&str, usize)| {
+        let text = report.get(load, placement, metric).map_or("-".into(), number);
+        format!("{text:>width$}")
+    };
+    metrics.iter().zip(widths).map(one).collect::<Vec<_>>().join("  ")
 }
 
 /// The placements that were measured, and their headings.
@@ -219,25 +284,16 @@ fn columns(report: &Report) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-fn head(corner: &str, columns: &[(&str, &str)]) -> Vec<String> {
-    [vec![corner.to_owned()], columns.iter().map(|(_, heading)| (*heading).to_owned()).collect()]
-        .concat()
-}
-
 /// Throughput and utilisation of each placement at the sizes of `sectors` that were measured.
 pub fn render_sizes(report: &Report, sectors: &[u32]) -> String {
     let columns = columns(report);
     let heads = columns.iter().map(|(_, heading)| format!("{heading}: MiB/s, CPU %, us CPU"));
-    let mut lines = vec![["sectors".to_owned()].into_iter().chain(heads).collect::<Vec<_>>()];
+    let mut table = Table::new("sectors", heads);
     for &size in sectors {
         let load = Workload::reading(size).to_string();
-        let cells: Vec<String> =
-            columns.iter().map(|(placement, _)| size_cell(report, &load, placement)).collect();
-        if cells.iter().any(|cell| !cell.is_empty()) {
-            lines.push([vec![size.to_string()], cells].concat());
-        }
+        table.line(size, columns.iter().map(|(name, _)| size_cell(report, &load, name)));
     }
-    align(&lines)
+    table.text()
 }
 
 fn size_cell(report: &Report, load: &str, placement: &str) -> String {
@@ -264,6 +320,11 @@ fn cell(report: &Report, workload: &str, placement: &str, metric: &str) -> Strin
     format!("{}{spread}{ratio}", number(summary))
 }
 
+/// The median alone.
+fn plain(report: &Report, workload: &str, placement: &str, metric: &str) -> String {
+    report.get(workload, placement, metric).map_or(String::new(), number)
+}
+
 fn number(summary: &Summary) -> String {
     rounded(summary.median)
 }
@@ -277,33 +338,6 @@ pub fn rounded(value: f64) -> String {
         size if size >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
-}
-
-/// The first column to the left, the others to the right.
-fn align(lines: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        lines
-            .iter()
-            .filter_map(|line| line.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-            // Writing to a string cannot fail.
-            let _ = if column == 0 {
-                write!(text, "{cell:<width$}")
-            } else {
-                write!(text, "  {cell:>width$}")
-            };
-        }
-        text.truncate(text.trim_end_matches(' ').len());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -325,6 +359,29 @@ mod tests {
             |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(line("kernel ").contains("43.0 k *"), "{text}");
         assert!(line("process ").contains("397.0 k 9.23x"), "{text}");
+    }
+
+    #[test]
+    fn figures_without_a_table_of_their_own_stand_below_each_other() {
+        let mut one = Measurement::new(1, "kill", "nvme").with("kills", 1000.0);
+        one.facts.insert("model".into(), "small".into());
+        let rounds = [
+            one.with("stall_ms_p50", 9.04),
+            Measurement::new(2, "kill", "nvme").with("stall_ms_p50", 10.0),
+        ];
+        let text = render_figures(&Report::new("kill", Lab::default(), &rounds));
+        let words =
+            |line: &str| line.split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<_> = text.lines().map(words).collect();
+        assert_eq!(
+            (&lines[2][..], &lines[3][..]),
+            (
+                &["kills", "1000"].map(String::from)[..],
+                &["stall_ms_p50", "9.52", "ms", "9.04", "10"].map(String::from)[..]
+            ),
+            "{text}"
+        );
+        assert!(text.ends_with("nvme: model small\n"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,19 @@
+//! Tells the program which commit it is built from, for the reports that it writes.
+
+use std::process::Command;
+
+fn main() {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+    };
+    println!("cargo:rerun-if-changed=build.rs");
+    // It grows with each commit and each check-out, in a worktree as well.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo:rerun-if-changed={log}");
+    }
+    if let Some(commit) = git(&["rev-parse", "HEAD"]) {
+        println!("cargo:rustc-env=RING3_COMMIT={commit}");
+    }
+}
