@@ -241,14 +241,14 @@ on_both_kernels! {
         guest.says(
             "left",
             &[
-                "left              served   ring3", "\"state\":\"served\"",
+                "left  served  ring3 ", "\"state\":\"served\"",
                 "is served by another process", "served 1\n",
             ],
         );
         guest.says(
             "left",
             &[
-                "left              orphan   ring3           -  disk  vd", "used 0\n",
+                "left  orphan  ring3          -  disk  vd", "used 0\n",
                 "is in use: /dev/vd", "in use 1\n",
             ],
         );
@@ -261,7 +261,7 @@ on_both_kernels! {
         );
         guest.says(
             "left",
-            &["again             served   ring3", "deleted /dev/vduse/again\n", "files again 0\n"],
+            &["again  served  ring3", "deleted /dev/vduse/again\n", "files again 0\n"],
         );
     };
     a_card_is_a_virtio_card_of_the_kernel_whose_interface_outlives_its_driver,
