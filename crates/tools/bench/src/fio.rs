@@ -186,8 +186,10 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = r#"fio: a warning
-        { "fio version": "fio-3.33", "jobs": [ { "error": 0, "usr_cpu": 10.0, "sys_cpu": 30.0, "ctx": 500,
-          "read": { "iops": 20000.0, "total_ios": 1000, "lat_ns": { "percentile": { "50.000000": 40000, "99.000000": 90000 } } },
+        { "fio version": "fio-3.33",
+        "jobs": [ { "error": 0, "usr_cpu": 10.0, "sys_cpu": 30.0, "ctx": 500,
+          "read": { "iops": 20000.0, "total_ios": 1000,
+            "lat_ns": { "percentile": { "50.000000": 40000, "99.000000": 90000 } } },
           "write": { "iops": 0.0, "total_ios": 0, "lat_ns": { "min": 0 } } } ] }"#;
 
     #[test]

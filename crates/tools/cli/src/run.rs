@@ -1,4 +1,4 @@
-//! `ring3 run DRIVER --device URI`: one driver, in this process.
+//! `ring3 run DRIVER --device URI`: one driver, in this process or in one that it supervises.
 
 mod disk;
 pub mod held;
@@ -17,21 +17,21 @@ use crate::driving::Protection;
 /// What `ring3 run` runs.
 #[derive(clap::Subcommand)]
 pub enum Driver {
-    /// IDE and AHCI controllers: each drive becomes a block device.
+    /// An IDE or AHCI controller: each drive becomes a block device.
     Ata(disk::AtaArgs),
-    /// A disk that another process serves: it becomes a block device.
+    /// A disk that another process serves becomes a block device.
     Disk(disk::RemoteArgs),
-    /// QEMU's teaching device: runs its self test, step by step.
+    /// QEMU's teaching device: run its self test, step by step.
     Edu(EduArgs),
-    /// Network cards: each becomes an interface of the kernel.
+    /// A network card becomes an interface of the kernel.
     Net(net::Args),
-    /// No device: a disk whose requests end at once, the floor of measurements.
+    /// No device: a disk whose requests complete at once, as the baseline of measurements.
     Null(disk::NullArgs),
-    /// NVMe controllers: each namespace becomes a block device.
+    /// An NVMe controller: each namespace becomes a block device.
     Nvme(disk::NvmeArgs),
-    /// virtio disks: each becomes a block device.
+    /// A virtio disk becomes a block device.
     Virtio(disk::VirtioArgs),
-    /// dde:NAME: as net, by a driver of Linux.
+    /// dde:NAME: as `net`, with a driver of Linux.
     #[command(external_subcommand)]
     Hosted(Vec<OsString>),
 }
@@ -43,11 +43,11 @@ pub struct EduArgs {
     device: Uri,
     #[command(flatten)]
     protection: Protection,
-    /// Print the facts as a JSON object, one line for each.
+    /// Print each result as a JSON object, one per line.
     #[arg(long)]
     json: bool,
-    /// At the end, let the device write to this address outside of its memory, to see whether it is
-    /// confined. Without an IOMMU, that overwrites 64 bytes of whatever is there.
+    /// At the end, let the device write to this address outside its memory, to test the IOMMU.
+    /// Without one, this overwrites 64 bytes of whatever is there.
     #[arg(
         long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0xffff000",
         value_parser = address,

@@ -46,7 +46,8 @@ mod tests {
 
     #[test]
     fn idleness_with_and_without_somebody_waiting_is_added_up_over_processors() {
-        let text = "cpu: 0\n  .idle_jiffies   : 4\n  .idle_sleeptime : 1000 nsecs\n  .iowait_sleeptime: 20 nsecs\ncpu: 1\n  .idle_sleeptime : 300 nsecs\n";
+        let text = "cpu: 0\n  .idle_jiffies   : 4\n  .idle_sleeptime : 1000 nsecs\n  \
+             .iowait_sleeptime: 20 nsecs\ncpu: 1\n  .idle_sleeptime : 300 nsecs\n";
         assert_eq!(from_timers(text), Some(Duration::from_nanos(1320)));
     }
 

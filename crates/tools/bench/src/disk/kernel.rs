@@ -132,16 +132,20 @@ impl KernelDisk {
     fn has_head(&self) -> Error {
         let disk = self.path.display();
         Error::Invalid(format!(
-            "{disk}: its driver was loaded with multipath heads, and a benchmark does not load a machine's driver anew. \
-             Next: leave kernel-nomultipath and kernel-iopoll out, or boot with nvme_core.multipath=N"
+            "{disk}: its driver was loaded with multipath heads, and a benchmark does not load \
+             a machine's driver anew. \
+             Next: leave kernel-nomultipath and kernel-iopoll out, or boot with \
+             nvme_core.multipath=N"
         ))
     }
 
     fn has_no_queue_to_poll(&self) -> Error {
         let disk = self.path.display();
         Error::Invalid(format!(
-            "{disk}: its driver was loaded without queues that are polled, and a benchmark does not load a machine's driver anew. \
-             Next: leave kernel-iopoll and kernel-passthrough-iopoll out, or boot with nvme.poll_queues=1"
+            "{disk}: its driver was loaded without queues that are polled, and a benchmark does \
+             not load a machine's driver anew. \
+             Next: leave kernel-iopoll and kernel-passthrough-iopoll out, or boot with \
+             nvme.poll_queues=1"
         ))
     }
 

@@ -285,7 +285,8 @@ mod tests {
 
     #[test]
     fn only_a_run_that_is_complete_has_a_time() {
-        let said = "Sending 500 read requests, 4096 bytes each, 32 in parallel\nRun completed in 0.125 seconds.\n";
+        let said = "Sending 500 read requests, 4096 bytes each, 32 in parallel\n\
+                    Run completed in 0.125 seconds.\n";
         assert_eq!(requesting(said), Some(Duration::from_millis(125)));
         for said in [
             "",

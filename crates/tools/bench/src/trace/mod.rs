@@ -110,5 +110,9 @@ pub fn now() -> Result<u64, Error> {
 /// There is none.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn now() -> Result<u64, Error> {
-    Err(Error::Invalid("timelines are taken by the time stamp counter of x86-64, which this processor does not have".into()))
+    Err(Error::Invalid(
+        "timelines are taken by the time stamp counter of x86-64, which this processor does not \
+         have"
+            .into(),
+    ))
 }

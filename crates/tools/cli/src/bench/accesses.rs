@@ -108,8 +108,10 @@ mod tests {
 
     #[test]
     fn only_the_events_of_the_window_are_counted() {
-        let text = "7@10.000001:pci_nvme_mmio_write addr 0x1008 data 0x1 size 4\n7@11.5:pci_nvme_mmio_write addr\n7@11.6:other x\n\
-                    qemu: a warning\n7@11.7:pci_nvme_mmio_read addr 0x1c\n7@13:pci_nvme_mmio_read addr 0x1c\n";
+        let text = "7@10.000001:pci_nvme_mmio_write addr 0x1008 data 0x1 size 4\n\
+                    7@11.5:pci_nvme_mmio_write addr\n7@11.6:other x\n\
+                    qemu: a warning\n7@11.7:pci_nvme_mmio_read addr 0x1c\n\
+                    7@13:pci_nvme_mmio_read addr 0x1c\n";
         let seconds = Duration::from_secs;
         assert_eq!(count(text, events(Controller::Nvme), seconds(11), seconds(12)), 2);
     }

@@ -41,7 +41,10 @@ const HOSTED: &str = "/job/hosted";
 #[derive(Clone, clap::Args)]
 pub struct Args {
     /// Echo requests of a load; 16,384 if it is not given, as in the thesis.
-    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    #[arg(
+        long, conflicts_with = "quick",
+        value_parser = clap::value_parser!(u32).range(10..=1_000_000),
+    )]
     samples: Option<u32>,
     #[command(flatten)]
     choice: Choice<Hosting>,

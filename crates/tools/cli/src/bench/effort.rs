@@ -362,7 +362,8 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_files_and_not_the_sum() {
-        let said = br#"{"header": {"cloc_version": "1.96"}, "a.c": {"blank": 1, "comment": 2, "code": 3, "language": "C"}, "SUM": {"code": 3}}"#;
+        let said = br#"{"header": {"cloc_version": "1.96"},
+            "a.c": {"blank": 1, "comment": 2, "code": 3, "language": "C"}, "SUM": {"code": 3}}"#;
         assert_eq!(parse(said).unwrap(), BTreeMap::from([(PathBuf::from("a.c"), 3)]));
         assert!(parse(b" \n").unwrap().is_empty());
     }

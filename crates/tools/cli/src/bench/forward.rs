@@ -44,14 +44,27 @@ const PRELUDE: &str = r#"set -e
 mkfifo /tmp/say
 # Both of testpmd's threads are on the one processor; that of its prompt sleeps.
 dpdk() {
-    chroot /dpdk /usr/bin/dpdk-testpmd --lcores '(0,1)@0' --no-telemetry --in-memory --iova-mode=va -m 64 -a $CARD -- \
-        --forward-mode=$1 --record-core-cycles --total-num-mbufs=4096 --nb-cores=1 --rxd=256 --txd=256 -i </tmp/say >/tmp/pmd 2>&1 & pmd=$!
+    chroot /dpdk /usr/bin/dpdk-testpmd --lcores '(0,1)@0' --no-telemetry --in-memory \
+        --iova-mode=va -m 64 -a $CARD -- --forward-mode=$1 --record-core-cycles \
+        --total-num-mbufs=4096 --nb-cores=1 --rxd=256 --txd=256 -i \
+        </tmp/say >/tmp/pmd 2>&1 & pmd=$!
     # It writes when its buffer is full, and at its end: nothing can be waited for.
-    { echo start; sleep 5; echo 'show port info 0'; echo 'clear fwd stats all'; echo 'show port stats 0'; sleep $2; echo 'show port stats 0'; echo stop; echo quit; } >/tmp/say
+    {
+        echo start; sleep 5; echo 'show port info 0'; echo 'clear fwd stats all'
+        echo 'show port stats 0'; sleep $2; echo 'show port stats 0'; echo stop; echo quit
+    } >/tmp/say
     wait $pmd && grep -q 'Link status: up' /tmp/pmd || { cat /tmp/pmd; return 1; }
-    echo "forwarded dpdk $1 {\"packets_s\": $(sed -n 's/.*Rx-pps: *\([0-9]*\).*/\1/p' /tmp/pmd | tail -n 1), \"ticks_per_packet\": $(sed -n 's/.*CPU cycles\/packet=\([0-9.]*\) .*/\1/p' /tmp/pmd | tail -n 1)}"
+    echo "forwarded dpdk $1 {\"packets_s\": $(
+        sed -n 's/.*Rx-pps: *\([0-9]*\).*/\1/p' /tmp/pmd | tail -n 1
+    ), \"ticks_per_packet\": $(
+        sed -n 's/.*CPU cycles\/packet=\([0-9.]*\) .*/\1/p' /tmp/pmd | tail -n 1
+    )}"
 }
-ring3s() { echo "forwarded process-polled $1 $(ring3 net bench --device vfio:$CARD --irq poll --forward $1 --warm-up 3 --seconds $2 --json)"; }
+ring3s() {
+    echo "forwarded process-polled $1 $(
+        ring3 net bench --device vfio:$CARD --irq poll --forward $1 --warm-up 3 --seconds $2 --json
+    )"
+}
 "#;
 
 /// Measures, and writes the report.

@@ -127,7 +127,8 @@ fn time_limit(plan: &Plan) -> Duration {
 }
 
 /// Makes this program be called ring3 in the guest, whatever its file is called here.
-pub const NAME: &str = r#"[ -e /usr/local/bin/ring3 ] || ln -s "$(command -v "$PROGRAM")" /usr/local/bin/ring3
+pub const NAME: &str = r#"[ -e /usr/local/bin/ring3 ] ||
+    ln -s "$(command -v "$PROGRAM")" /usr/local/bin/ring3
 "#;
 
 /// Lines of a guest that failed that are shown.
@@ -145,7 +146,9 @@ const QEMU_ROOT: &str = "/rivals";
 const QEMU_TOOLS: &str = r"
 mkdir -p /rivals
 tar -xf /rivals.tar -C /rivals && rm /rivals.tar
-for folder in dev proc sys; do mkdir -p /rivals/$folder; mount -o bind /$folder /rivals/$folder; done
+for folder in dev proc sys; do
+    mkdir -p /rivals/$folder; mount -o bind /$folder /rivals/$folder
+done
 mkdir -p /rivals/tmp /rivals/var/tmp
 ring3 blk bench --device vfio:$RING3 --seconds 600 >/dev/null 2>&1 & KILLED=$!
 for try in $(seq 200); do grep -q vfio-msix /proc/interrupts && break; sleep 0.05; done

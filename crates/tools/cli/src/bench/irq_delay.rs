@@ -35,7 +35,10 @@ const TRAFFIC: (&str, u32) = ("irq-traffic", 5);
 #[derive(Clone, clap::Args)]
 pub struct Args {
     /// Interrupts under each condition; 3,000 if it is not given, 50 with --quick.
-    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    #[arg(
+        long, conflicts_with = "quick",
+        value_parser = clap::value_parser!(u32).range(10..=10_000),
+    )]
     runs: Option<u32>,
     #[command(flatten)]
     options: Options,

@@ -43,7 +43,10 @@ pub struct Args {
     #[arg(long)]
     hand_over: bool,
     /// Drivers to kill.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long, default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+    )]
     times: u32,
     /// Kill 50 drivers only.
     #[arg(long, conflicts_with = "times")]

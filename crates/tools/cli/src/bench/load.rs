@@ -70,14 +70,20 @@ pub struct Args {
     dma: Dma,
     /// Outside of the arena: pieces of each request that do not lie one after the other, at most
     /// one for each page.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+    )]
     fragments: u16,
     /// Outside of the arena: allocations that take turns; one for each request in flight if not
     /// given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     allocations: Option<u16>,
     /// Outside of the arena: mappings that are remembered.
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(
+        long, value_name = "N", default_value_t = 128,
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+    )]
     mappings: u16,
     /// Print one JSON object for each load.
     #[arg(long)]

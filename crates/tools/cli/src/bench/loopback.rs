@@ -82,7 +82,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Finds the interfaces of the kernel's cards, and names ring3's.
 const INTERFACES: &str = r#"
-interface() { for path in /sys/bus/pci/devices/$1/net/* /sys/bus/pci/devices/$1/virtio*/net/*; do [ -e "$path" ] && basename "$path"; done; }
+interface() {
+    for path in /sys/bus/pci/devices/$1/net/* /sys/bus/pci/devices/$1/virtio*/net/*; do
+        [ -e "$path" ] && basename "$path"
+    done
+}
 card=$(interface $KERNEL1) other=$(interface $KERNEL2) RING3=$RING31
 "#;
 

@@ -35,7 +35,10 @@ pub struct Options {
     controllers: Vec<ControllerName>,
     /// Sectors of 512 bytes of a transfer, from 1 to 32768: a list such as 1,8,128. The paper's 64
     /// sizes if it is not given.
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = clap::value_parser!(u32).range(1..=32768))]
+    #[arg(
+        long, value_delimiter = ',', value_name = "LIST",
+        value_parser = clap::value_parser!(u32).range(1..=32768),
+    )]
     sizes: Vec<u32>,
     /// Bytes of a run, such as 64M.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]

@@ -35,14 +35,23 @@ pub struct Args {
     depth: u16,
     /// Requests that the disk takes from the kernel at once: the depth of its export. A larger
     /// `--depth` keeps all of them in flight.
-    #[arg(long, default_value_t = 64, conflicts_with = "here", value_parser = clap::value_parser!(u16).range(2..=1024))]
+    #[arg(
+        long, default_value_t = 64, conflicts_with = "here",
+        value_parser = clap::value_parser!(u16).range(2..=1024),
+    )]
     tags: u16,
     /// 5 kills and 3 upgrades.
     #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
     quick: bool,
     /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every
     /// tag in flight, databases. What is in the folder already is not measured again.
-    #[arg(long, conflicts_with_all = ["kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "adopt", "instructions", "ext4", "databases", "here"])]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "kills", "upgrades", "depth", "tags", "controller", "kernel", "expedited", "adopt",
+            "instructions", "ext4", "databases", "here",
+        ],
+    )]
     series: bool,
     /// The controller in the guest.
     #[arg(long, value_enum, default_value = "nvme")]
@@ -68,11 +77,17 @@ pub struct Args {
     ext4: bool,
     /// Instead: run PostgreSQL and sqlite on the disk for so many seconds, with kills at random
     /// times, then their own checks.
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["upgrades", "ext4", "here"], value_parser = clap::value_parser!(u32).range(5..=86_400))]
+    #[arg(
+        long, value_name = "SECONDS", conflicts_with_all = ["upgrades", "ext4", "here"],
+        value_parser = clap::value_parser!(u32).range(5..=86_400),
+    )]
     databases: Option<u32>,
     /// Before the load: watch for so many seconds what the supervisor and the driver take while
     /// nobody uses the disk.
-    #[arg(long, requires = "here", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(
+        long, requires = "here", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=86_400),
+    )]
     idle: Option<u32>,
     /// Folder for restart.json; databases.json; those of the series are called restart-NAME.json.
     #[arg(long, default_value = "out")]

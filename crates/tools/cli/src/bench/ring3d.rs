@@ -27,17 +27,28 @@ pub fn beside(name: &str) -> Result<PathBuf> {
 
 /// Shell functions of every step that has to do with it. It goes on running from step to step.
 pub const RING3D: &str = r#"
-# describe NAME ADDRESS [EXPORT [RESTART [DRIVER]]]: writes a manifest for the device at that address, as /dev/ring3/NAME. EXPORT and RESTART are lines of its tables.
+# describe NAME ADDRESS [EXPORT [RESTART [DRIVER]]]: writes a manifest for the device at that
+# address, as /dev/ring3/NAME. EXPORT and RESTART are lines of its tables.
 describe() {
     mkdir -p /etc/ring3
-    printf '[device.%s]\nmatch = { address = "%s" }\n%b[device.%s.export]\nkind = "ublk"\nlink = "%s"\n%b\n[device.%s.restart]\n%b\n' $1 $2 "${5:+driver = \"$5\"\\n}" $1 $1 "$3" $1 "$4" >/etc/ring3/$1.toml
+    {
+        printf '[device.%s]\nmatch = { address = "%s" }\n%b' $1 $2 "${5:+driver = \"$5\"\\n}"
+        printf '[device.%s.export]\nkind = "ublk"\nlink = "%s"\n%b\n' $1 $1 "$3"
+        printf '[device.%s.restart]\n%b\n' $1 "$4"
+    } >/etc/ring3/$1.toml
 }
-# supervise NAME ADDRESS [EXPORT [RESTART [DRIVER]]]: has ring3d keep it, and what else was described.
+# supervise NAME ADDRESS [EXPORT [RESTART [DRIVER]]]: has ring3d keep it, and what else was
+# described.
 supervise() {
     describe "$@"
     rm -f /tmp/ring3d.code
-    { ring3d >/tmp/ring3d.log 2>&1 & echo $! >/tmp/ring3d.pid; wait $! && code=0 || code=$?; echo $code >/tmp/ring3d.code; } &
-    for try in $(seq 600); do [ -b /dev/ring3/$1 ] && return; [ -e /tmp/ring3d.code ] && break; sleep 0.05; done
+    {
+        ring3d >/tmp/ring3d.log 2>&1 & echo $! >/tmp/ring3d.pid
+        wait $! && code=0 || code=$?; echo $code >/tmp/ring3d.code
+    } &
+    for try in $(seq 600); do
+        [ -b /dev/ring3/$1 ] && return; [ -e /tmp/ring3d.code ] && break; sleep 0.05
+    done
     cat /tmp/ring3d.log
     return 1
 }

@@ -37,31 +37,30 @@ const EXIT_CODES: &str = "Exit codes: 0 stopped as asked, 1 an error, 2 wrong op
 /// How the disks are exported and the process is run.
 #[derive(clap::Args)]
 pub struct ExportArgs {
-    /// What the disks become.
+    /// The kernel interface that makes block devices of the disks.
     #[arg(long, value_enum, default_value = "ublk")]
     export: Export,
-    /// With --export vduse: the device's name, below /dev/vduse; r3disk0 and so on if it is not
-    /// given. One of that name whose process was killed is gone on with.
+    /// With --export vduse: the device's name below /dev/vduse (default r3disk0 and so on). If a
+    /// killed process has left a device of that name, this process continues with it.
     #[arg(long, value_name = "NAME", value_parser = vduse_name)]
     name: Option<String>,
-    /// N in /dev/ublkbN, for the first disk; the kernel chooses if it is not given.
+    /// N in /dev/ublkbN, for the first disk. Default: the kernel's choice.
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(0..=i64::from(ublk::MAX_ID)),
     )]
     id: Option<u32>,
-    /// Drive the device in this process, without its holder: a driver that dies takes its disks
-    /// with it, and none follows. For measurements. What cannot be held (sim:, qtest:, uio:,
-    /// remote:, no device, --unprotected, --export vduse) is driven so anyway.
+    /// Run the driver in this process, for measurements. If it dies, its disks disappear. Default
+    /// for sim:, qtest:, uio:, remote:, no device, --unprotected and --export vduse.
     #[arg(long, conflicts_with_all = ["user", "share"])]
     in_process: bool,
-    /// Gone: see [`gone`].
+    /// Removed: see [`gone`].
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
     recoverable: Option<String>,
-    /// Gone: see [`gone`].
+    /// Removed: see [`gone`].
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "")]
     recover: Option<String>,
-    /// Queues of each disk: one thread and one hardware queue each.
+    /// Queues of each disk. Each has one thread and one hardware queue.
     #[arg(
         long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=128),
@@ -73,49 +72,48 @@ pub struct ExportArgs {
         value_parser = clap::value_parser!(u16).range(1..=4096),
     )]
     depth: u16,
-    /// Most KiB of one request; the kernel cuts longer ones.
+    /// Longest request, in KiB. The kernel splits longer ones.
     #[arg(
         long, value_name = "KIB", default_value_t = 256,
         value_parser = clap::value_parser!(u32).range(4..=32768),
     )]
     max_io: u32,
-    /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
+    /// Microseconds that a queue polls before it sleeps, while polling pays. 0 never polls.
     #[arg(
         long, value_name = "US", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=1000),
     )]
     poll: u64,
-    /// Microseconds for which a queue looks for the next request before it sleeps, as long as they
-    /// come that soon. It takes a processor meanwhile: without a spare one it is left out, with a
-    /// warning. With --in-process, or where the device is driven so anyway.
+    /// Microseconds that an idle queue polls for its next request, while requests arrive that
+    /// soon. Needs a driver in this process (--in-process). Off, with a warning, without a spare
+    /// processor.
     #[arg(
         long, value_name = "US", default_value_t = 0, conflicts_with_all = ["user", "share"],
         value_parser = clap::value_parser!(u64).range(0..=1000),
     )]
     idle_poll: u64,
-    /// Take requests from the kernel and give their ends by commands for many at once, where the
-    /// kernel has them (Linux 7.2 has): less work where many are in flight, a little more where one
-    /// is.
+    /// Fetch and complete many requests with one command, where the kernel can (Linux 7.2 can).
+    /// Less work with many requests in flight, a little more with one.
     #[arg(long)]
     batch: bool,
-    /// The kernel's I/O scheduler in front of each disk: auto, keep, none, mq-deadline, kyber or
-    /// bfq. auto is none, but the kernel's choice (keep) for a disk that turns.
+    /// The kernel's I/O scheduler for each disk: auto, keep, none, mq-deadline, kyber or bfq. keep
+    /// is the kernel's choice. auto is keep for a rotating disk and none for any other.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     scheduler: ublk::Scheduler,
-    /// Let clients that connect to this socket hand over memory in which their O_DIRECT requests
-    /// need no copy (Linux 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Its file's
-    /// rights are mode=600. All clients together hand over memory=64 MiB at most.
+    /// A socket at which clients register memory; their O_DIRECT requests there need no copy (Linux
+    /// 7.1 and later; ring3 blk lend, ring3 blk bench --shared). Defaults: mode=600 for its file,
+    /// memory=64 MiB for all clients together.
     #[arg(long, value_name = "PATH[,mode=OCTAL][,memory=MIB]", value_parser = shared_by)]
     share: Option<SharedBy>,
-    /// Serve the disk at this socket to other programs as well, on terms behind its path as
-    /// `ring3 serve disk` takes them (docs/share.md). May be there several times.
+    /// Also serve the disk to other programs at this socket, with the terms of `ring3 serve disk`
+    /// (docs/share.md). May be given several times.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...")]
     sockets: Vec<String>,
-    /// The user whose process the driver is, in a sandbox (`ring3 sandbox show DRIVER`), where this
-    /// process holds the device; without it, a user who owns nothing.
+    /// The user that the sandboxed driver process of a held device runs as (`ring3 sandbox show
+    /// DRIVER`). Default: a user id that owns nothing.
     #[arg(long, value_name = "NAME")]
     user: Option<User>,
-    /// Say what is exported as JSON, one line for each disk.
+    /// Print what is exported as JSON, one line per disk.
     #[arg(long)]
     json: bool,
     /// Write the same JSON to this descriptor once the disks are there, then close it.
@@ -130,8 +128,7 @@ pub struct ExportArgs {
 enum Export {
     /// A block device /dev/ublkbN.
     Ublk,
-    /// A virtio disk /dev/vdX, by VDUSE; it outlives this process, if that dies, without being
-    /// asked to.
+    /// A virtio disk /dev/vdX, by VDUSE. It outlives this process if that dies.
     Vduse,
 }
 
@@ -212,12 +209,12 @@ pub struct NullArgs {
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct RemoteArgs {
-    /// The disk: remote:PATH, which another process drives and serves there (ring3 serve disk,
-    /// ring3 dde run); with --driver, its controller: vfio:0000:01:00.0, qtest:nvme.
+    /// remote:PATH, a disk that another process serves there (ring3 serve disk, ring3 dde run).
+    /// With --driver, its controller: vfio:0000:01:00.0, qtest:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// Who drives the controller: dde:nvme, a driver of Linux in a process of its own, which is
-    /// built if need be and ends with this one.
+    /// The controller's driver: dde:nvme, a driver of Linux in a separate process. It is built if
+    /// necessary, and ends with this process.
     #[arg(long, value_name = "dde:NAME")]
     driver: Option<Name>,
     #[command(flatten)]
@@ -235,10 +232,10 @@ pub struct NvmeArgs {
     device: Uri,
     #[command(flatten)]
     protection: Protection,
-    /// The namespace to use; without it, all that can be used, each a disk.
+    /// The namespace to export. Default: every usable one, as a disk each.
     #[arg(long, value_name = "NSID")]
     namespace: Option<u32>,
-    /// How the controller signals.
+    /// How the controller raises interrupts.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
     #[command(flatten)]
@@ -254,7 +251,7 @@ pub struct VirtioArgs {
     device: Uri,
     #[command(flatten)]
     protection: Protection,
-    /// How the disk signals.
+    /// How the disk raises interrupts.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
     #[command(flatten)]
@@ -271,13 +268,13 @@ pub struct AtaArgs {
     device: Uri,
     #[command(flatten)]
     protection: Protection,
-    /// The drive to use; without it, all that can be used, each a disk.
+    /// The drive to export. Default: every usable one, as a disk each.
     #[arg(long, value_name = "PLACE")]
     drive: Option<u32>,
-    /// How the controller signals.
+    /// How the controller raises interrupts.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
-    /// The best way in which data may move.
+    /// The fastest transfer mode that the driver may use.
     #[arg(long, value_enum, default_value = "queued")]
     transfer: Transfer,
     #[command(flatten)]

@@ -1,10 +1,9 @@
-//! A device that this process holds for a driver in a process of its own: ring3d's keeper of one
-//! device, in the foreground.
+//! Holds one device in the foreground and supervises its driver process, with ring3d's keeper.
 //!
 //! # Shape
-//! [`run`] and [`share`] make a manifest of one device of the options. [`Run`] starts its keeper,
-//! says when the disks, the interface or the sockets are there, and ends with a signal, or when the
-//! keeper has given the device up. What happens when a driver dies is the keeper's.
+//! [`run`] and [`share`] make the manifest of one device from the options. [`Run`] starts its
+//! keeper and reports when the disks, the interface or the sockets exist. It ends on a signal, or
+//! when the keeper has given the device up. The keeper restarts a driver that dies.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -36,32 +35,32 @@ use serde_json::{Value, json};
 use super::disk::{FORCED, LOST};
 use crate::serve::share::{Beside, Board, Share as Served};
 
-/// How often the device is looked at while it starts, and while it stops.
+/// Interval between checks of the device while it starts or stops.
 const SOON: Duration = Duration::from_millis(20);
-/// The same while it serves.
+/// Interval between checks of the device while it serves.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a stop that was refused, because the disk was in use, is tried again.
+/// Interval between attempts to stop a disk that is in use.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long partitions may be looked for before the disk is said to be there.
+/// How long the partition scan may delay the announcement of a disk.
 const PARTITIONS: Duration = Duration::from_secs(10);
-/// Signals that come so soon after the first, and before a refusal was said, belong to it.
+/// Stop signals within this time of the first, and before a refusal is printed, count as one.
 const ONE_STOP: Duration = Duration::from_secs(1);
 
-/// What a user wants of a device that is held, beside its manifest.
+/// What the user asks of a held device, besides its manifest.
 #[derive(Default)]
 pub struct Wishes {
-    /// Whose process the driver is; one who owns nothing if `None`.
+    /// The user that the driver process runs as. `None`: a user id that owns nothing.
     pub user: Option<User>,
-    /// Say what there is as JSON.
+    /// Print what is exported as JSON.
     pub json: bool,
-    /// Told the same as JSON once it is there, then closed.
+    /// Receives the same JSON once the export exists, and is then closed.
     pub ready: Option<Ready>,
-    /// Where figures go at the end, and on SIGUSR1.
+    /// The file for figures, written at the end and on SIGUSR1.
     pub stats: Option<PathBuf>,
 }
 
-/// Drives the device of `claim` for an export, until a signal ends it: by `driver`, dde:NAME, or by
-/// that of the claim's family. `beside` shares the one disk at sockets, too.
+/// Exports the device of `claim` until a signal stops it. The driver is `driver` (dde:NAME), or
+/// that of the claim's family. `beside` also serves the one disk at sockets.
 pub fn run(
     claim: &Claim,
     driver: Option<String>,
@@ -70,7 +69,7 @@ pub fn run(
     wishes: Wishes,
 ) -> anyhow::Result<ExitCode> {
     if export.kind == Kind::Ublk {
-        // What cannot go well is found before anything is changed.
+        // Certain errors are reported before anything is changed.
         let features = ublk::Control::open()?.features();
         if export.share.is_some() && !features.shared_memory {
             return Err(ublk::Error::NoSharedMemory.into());
@@ -84,7 +83,7 @@ pub fn run(
     run_with(device(claim, driver, (export, memory), wishes.user)?, beside, wishes)
 }
 
-/// The same for clients that share it: by `share`, which says on its `board` what there is.
+/// Serves the device of `claim` to clients by `share`, which publishes on its `board` what exists.
 pub fn share(claim: &Claim, share: Served, wishes: Wishes) -> anyhow::Result<ExitCode> {
     let kind = if share.is_card() { Kind::SharedCard } else { Kind::SharedDisk };
     let export = ExportConfig { kind, poll_us: share.poll_us, ..ExportConfig::default() };
@@ -109,8 +108,8 @@ fn run_with(device: Device, share: Option<Served>, wishes: Wishes) -> anyhow::Re
     let keep: Vec<&Path> =
         [&*path].into_iter().chain(stats.as_deref()).chain(sockets).chain(lent).collect();
     ring3_process::prepare(&keep)?.iter().for_each(|doubt| tracing::warn!("{doubt}"));
-    // Nobody waits for packets as for a disk: an interface goes at once, as it does with a driver
-    // in this process.
+    // Users of an interface need not release it as those of a disk do, so it is removed at once, as
+    // with a driver in this process.
     let force = device.export.kind == Kind::Tap;
     let board = share.as_ref().map(Served::board);
     let export: Option<Box<dyn Export>> = match share {
@@ -139,7 +138,7 @@ fn run_with(device: Device, share: Option<Served>, wishes: Wishes) -> anyhow::Re
     run.serve(&signals)
 }
 
-/// The manifest of `claim`, whose clients may have so much memory beside.
+/// The manifest of `claim`. `memory` is what clients may have in addition, in bytes.
 fn device(
     claim: &Claim,
     driver: Option<String>,
@@ -161,11 +160,11 @@ fn device(
     };
     let usual = Limits::default();
     let limits = Limits {
-        // Clients' memory is made by the driver.
+        // The driver allocates the memory of clients, so it is charged to the driver.
         memory_mib: usual.memory_mib + memory.div_ceil(1 << 20),
         // A thread for each queue.
         pids: usual.pids + u32::from(export.queues) * u32::from(usual.disks),
-        // Nobody else is to be protected from the one device that a user has started by hand.
+        // The user has started this one device by hand: no other device needs its share.
         cpu_percent: NO_LIMIT,
         disks: MOST_DISKS,
         ..usual
@@ -182,38 +181,38 @@ fn device(
         restart: Restart::default(),
         limits,
         user,
-        // Whoever has told VFIO so meant it, and is told again.
+        // The user has allowed this in VFIO's options. The start prints a warning.
         unsafe_interrupts: true,
     })
 }
 
-/// Percent of a processor that no driver needs.
+/// A limit in percent of a processor that no driver reaches.
 const NO_LIMIT: u32 = 100_000;
-/// As many disks as a driver offers at most.
+/// The maximum number of disks of a driver.
 const MOST_DISKS: u16 = 128;
 
 struct Run {
     supervisor: Supervisor,
     device: Arc<PublishedState>,
-    /// It is taken from its users without asking.
+    /// Remove the export even if it is in use.
     force: bool,
-    /// What clients share.
+    /// What the sockets for clients publish.
     board: Option<Board>,
     json: bool,
     ready: Option<Ready>,
     stats: Option<PathBuf>,
     announced: bool,
-    /// Since when it is served, while its partitions are looked for.
+    /// When the device began to serve, while its partitions are scanned.
     running: Option<Instant>,
-    /// The user was told that a disk is in use.
+    /// The message that a disk is in use was printed.
     told: bool,
-    /// Drivers whose deaths the user was told of.
+    /// Restarts that were reported.
     restarts: u64,
-    /// The figures of the last look at which there were disks.
+    /// The figures of the last check at which there were disks or interfaces.
     last: Option<DeviceStatus>,
 }
 
-/// How the device is ended.
+/// A stop that is under way.
 struct Stop {
     since: Instant,
     force: bool,
@@ -247,7 +246,7 @@ impl Run {
                 _ => {}
             }
             for why in self.supervisor.reap() {
-                // By whom, without what a user of ring3d does about it.
+                // The users of the disk, without the advice for users of ring3d.
                 let why = self.device.take_reason().unwrap_or(why);
                 if !self.told {
                     log::notice(format_args!(
@@ -277,7 +276,7 @@ impl Run {
             if let Some(error) = wrong {
                 return Err(error);
             }
-            // What went wrong at the stop itself: a disk that did not flush.
+            // An error of the stop itself: a disk that did not flush.
             if let Some(why) = self.device.take_reason().filter(|_| code == 0) {
                 bail!(why);
             }
@@ -286,7 +285,7 @@ impl Run {
         }
     }
 
-    /// Sleeps until there is something to look at.
+    /// Sleeps until a signal or the next check.
     fn wait(&self, signals: &Signals, stops: bool) {
         let limit = match (stops, self.announced) {
             (true, _) if self.told => RETRY,
@@ -299,18 +298,18 @@ impl Run {
 
     fn begin_stop(&mut self, force: bool, code: u8) -> Stop {
         self.remember();
-        // Of what comes from now on the stop is the reason.
+        // Discards older reasons: those that come from now on are of the stop.
         self.device.take_reason();
         Stop { since: Instant::now(), force, code }
     }
 
-    /// Says once that the disks or the interface are there, and what has become of a driver. The
-    /// exit code if the device is lost; an error if it was never there.
+    /// Announces the disks or the interface once, and reports restarts of the driver. Returns the
+    /// exit code if the device is lost, and an error if it never served.
     fn look(&mut self) -> anyhow::Result<Option<u8>> {
         let state = self.device.state();
         if !self.announced {
             if state == State::Running {
-                // A table that cannot be read holds nobody up for ever.
+                // A partition table that cannot be read must not delay the announcement for ever.
                 let since = *self.running.get_or_insert_with(Instant::now);
                 if !self.device.is_settled() && since.elapsed() < PARTITIONS {
                     return Ok(None);
@@ -320,7 +319,7 @@ impl Run {
                 return self.announce().map(|()| None);
             }
             return match self.device.take_reason() {
-                // That it was a driver's process that said so is of no interest yet.
+                // Before the announcement, the message does not name the driver process.
                 Some(why) => Err(match why.split_once(" cannot go on: ") {
                     Some((_, why)) => anyhow!("{why}"),
                     None => anyhow!(why),
@@ -353,7 +352,7 @@ impl Run {
         Ok(None)
     }
 
-    /// Says that another driver serves.
+    /// Reports that another driver process serves.
     fn tell_restart(&mut self) {
         let status = self.device.now();
         self.restarts = status.restarts;
@@ -366,7 +365,7 @@ impl Run {
         ));
     }
 
-    /// What users are told, as JSON and in words.
+    /// Prints what is exported, as JSON or as text, and writes the JSON to `ready`.
     fn announce(&mut self) -> anyhow::Result<()> {
         let status = self.device.now();
         status.unlimited.iter().for_each(|what| log::notice(format_args!("ring3: {what}")));
@@ -396,7 +395,7 @@ impl Run {
         }
         say(if self.json { objects.clone() } else { text })?;
         if let Some(Err(error)) = self.ready.take().map(|ready| ready.tell(&objects, ANNOUNCE)) {
-            // Whoever waited has gone or does not read, and the users have not.
+            // The reader has closed `ready` or does not read it. The export stays for its users.
             tracing::warn!(%error, "nobody was told that it is there; it is");
         }
         Ok(())
@@ -419,7 +418,7 @@ impl Run {
         }
     }
 
-    /// Keeps the figures of now, if there are any: those of a disk go with it.
+    /// Keeps the current figures, if there are any: a removed disk has none.
     fn remember(&mut self) {
         let status = self.device.now();
         if self.stats.is_some() && !(status.disks.is_empty() && status.interfaces.is_empty()) {
@@ -427,7 +426,7 @@ impl Run {
         }
     }
 
-    /// Writes the figures, if the user wants some.
+    /// Writes the figures, if the user has asked for them.
     fn report(&mut self) -> anyhow::Result<()> {
         self.remember();
         let Some(path) = &self.stats else { return Ok(()) };
@@ -451,7 +450,7 @@ fn interface_line(status: &DeviceStatus, interface: &InterfaceStatus) -> (Value,
     (object, text)
 }
 
-/// What is said of a disk in JSON.
+/// The JSON line of a disk.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -461,7 +460,7 @@ struct Line<'a> {
     pid: u32,
 }
 
-/// As of a disk whose driver is in this process.
+/// The fields that a disk with a driver in this process has, too.
 fn exported(disk: &DiskStatus) -> Exported {
     Exported {
         device: disk.path.clone(),
@@ -474,8 +473,7 @@ fn exported(disk: &DiskStatus) -> Exported {
     }
 }
 
-/// The figures: those of a run in one process, as far as the holder knows them, and what has become
-/// of drivers.
+/// The figures of a run in one process, as far as the holder has them, and those of restarts.
 fn report(status: Option<&DeviceStatus>) -> Value {
     let Some(status) = status else { return json!({}) };
     let export = |disk: &DiskStatus| {

@@ -25,8 +25,8 @@ use crate::driving::{Protection, Signals};
                   the card back, 4 the card or its interface is gone."
 )]
 pub struct Args {
-    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000 or sim:virtio-net,
-    /// or remote:PATH, a part of one that ring3 serve shares.
+    /// The card: vfio:0000:01:00.0, uio:0000:01:00.0, vfio-user:PATH, sim:e1000, sim:virtio-net, or
+    /// remote:PATH, a card that `ring3 serve net` shares.
     #[arg(long, value_name = "URI")]
     device: Uri,
     #[command(flatten)]
@@ -35,68 +35,61 @@ pub struct Args {
     protection: Protection,
     #[command(flatten)]
     signals: Signals,
-    /// What the card becomes.
+    /// The kernel interface that makes a network interface of the card.
     #[arg(long, value_enum, default_value = "tap")]
     export: Export,
-    /// What moves packets between the card's memory and the kernel: calls, which is cheapest for
-    /// few, or vhost-net, which pays for many. auto takes what pays now; without /dev/vhost-net,
-    /// calls.
+    /// What moves packets to and from the kernel. Calls (tap) are cheapest for few packets,
+    /// vhost-net for many. auto takes the cheaper one; without /dev/vhost-net, calls.
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
-    /// Hand each packet of TCP on as the card has received it, and put none together: for
-    /// measurements.
+    /// Do not merge received TCP packets: pass each one on as received. For measurements.
     #[arg(long)]
     no_coalescing: bool,
-    /// How soon the threads that move packets run beside programs that send or compute without end:
-    /// as these do, before them by a nice value (where this process may), or before them by the
-    /// lowest real-time priority, which needs CAP_SYS_NICE or RLIMIT_RTPRIO. The sooner, the less
-    /// packets wait, and the more each costs, as fewer come together.
+    /// Scheduling priority of the threads that move packets. A higher one shortens the delay of
+    /// packets beside busy programs, and costs more per packet, because batches are smaller.
     #[arg(long, value_enum, default_value = "high")]
     priority: Priority,
-    /// With --export vduse, the device's name: one whose process was killed is gone on with.
-    /// Otherwise the interface's name; r3net0 and so on if it is not given. One of that name that
-    /// root has made for this user (ip tuntap add) is used.
+    /// The interface's name (default r3net0 and so on). One of that name that root has made for
+    /// this user (ip tuntap add) is used. With --export vduse, the device's name: if a killed
+    /// process has left a device of that name, this process continues with it.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Who may use the interface later, beside root. Of use with --persist.
+    /// The user who may use the interface later, besides root. For --persist.
     #[arg(long, value_name = "USER")]
     owner: Option<User>,
-    /// Hold the card and its interface here, as ring3d does, and start the driver in a process of
-    /// this user's, in a sandbox (`ring3 sandbox show DRIVER`), again when it dies: the interface
-    /// stays.
+    /// Run the driver as a sandboxed process of this user (`ring3 sandbox show DRIVER`). If it
+    /// dies, it is restarted and the interface stays, because this process holds both.
     #[arg(
         long, value_name = "NAME",
         conflicts_with_all = ["persist", "no_coalescing", "priority"],
     )]
     user: Option<User>,
-    /// The interface stays at the end, with its addresses and without a link: who runs this again
-    /// with its --name goes on with it.
+    /// Keep the interface and its addresses at the end, without a link. The next run with the same
+    /// --name continues with it.
     #[arg(long)]
     persist: bool,
-    /// Most bytes of a packet without its Ethernet header; 1500 if it is not given. It may be set
-    /// later, as of any interface.
+    /// Longest packet in bytes, without its Ethernet header (default 1500). Can be changed later.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65535))]
     mtu: Option<u32>,
-    /// Queues at most, each of which has a thread; fewer if the card has fewer.
+    /// Maximum number of queues, with one thread each. Fewer if the card has fewer.
     #[arg(
         long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=64),
     )]
     queues: u16,
-    /// Microseconds for which a queue polls before it sleeps, as long as that pays; 0 never polls.
+    /// Microseconds that a queue polls before it sleeps, while polling pays. 0 never polls.
     #[arg(
         long, value_name = "US", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=1000),
     )]
     poll: u64,
-    /// Say what is exported as a JSON object.
+    /// Print what is exported as a JSON object.
     #[arg(long)]
     json: bool,
     /// Write the same JSON to this descriptor once the interface is there, then close it.
     #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
     ready_fd: Option<RawFd>,
-    /// Write figures (start-up time, packets, bytes, losses) to this file at the end, and on
-    /// SIGUSR1.
+    /// Write figures (start-up, packets, bytes, losses) to this file at the end and on SIGUSR1.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
 }
@@ -115,18 +108,18 @@ impl Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Export {
-    /// A TAP, by its descriptor.
+    /// A TAP interface.
     Tap,
-    /// A virtio card, by VDUSE: an interface that outlives this process, if that dies.
+    /// A virtio card, by VDUSE. Its interface outlives this process if that dies.
     Vduse,
 }
 
 /// What moves packets.
 #[derive(Clone, Copy, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 pub enum Engine {
-    /// As the load is.
+    /// Chosen by the load.
     Auto,
-    /// read and write.
+    /// read() and write() calls.
     Tap,
     /// vhost-net.
     Vhost,
@@ -142,14 +135,14 @@ impl From<Engine> for tap::Engine {
     }
 }
 
-/// How soon threads run.
+/// Scheduling priority of the threads that move packets.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Priority {
-    /// As programs do.
+    /// As ordinary programs.
     Ordinary,
-    /// nice -20.
+    /// nice -20, where this process may set it.
     High,
-    /// SCHED_FIFO, 1.
+    /// SCHED_FIFO 1, the lowest real-time priority. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
     RealTime,
 }
 

@@ -81,7 +81,9 @@ impl HostedLoad {
     pub fn all() -> Vec<Self> {
         let of = |kind, bytes| Self { kind, bytes };
         let tcp = [Kind::TcpIn, Kind::TcpOut].map(|kind| of(kind, SEGMENT));
-        [&[of(Kind::Ping, 56), of(Kind::Ping, 1472), of(Kind::Echo, 1472), of(Kind::In, 1472)][..], &tcp].concat()
+        let packets =
+            [of(Kind::Ping, 56), of(Kind::Ping, 1472), of(Kind::Echo, 1472), of(Kind::In, 1472)];
+        [&packets[..], &tcp].concat()
     }
 
     /// Whether it is for who answers in `placement`: without a stack, there is no TCP.

@@ -99,7 +99,10 @@ impl FromStr for Loop {
             Some(Self { pace, bytes, stress })
         };
         parse().ok_or_else(|| {
-            format!("{text:?} is no load of two cards: loop-BYTES-stream or loop-BYTES-paced with 60 to 1514 bytes, and -stress behind it for four tasks that never sleep")
+            format!(
+                "{text:?} is no load of two cards: loop-BYTES-stream or loop-BYTES-paced with \
+                 60 to 1514 bytes, and -stress behind it for four tasks that never sleep"
+            )
         })
     }
 }

@@ -28,7 +28,9 @@ const HUGE_PAGES: u32 = 64;
 
 /// Finds the interface of the kernel's card: `$card`.
 pub const INTERFACE: &str = r#"
-for path in /sys/bus/pci/devices/$KERNEL/net/* /sys/bus/pci/devices/$KERNEL/virtio*/net/*; do [ -e "$path" ] && card=$(basename "$path"); done
+for path in /sys/bus/pci/devices/$KERNEL/net/* /sys/bus/pci/devices/$KERNEL/virtio*/net/*; do
+    [ -e "$path" ] && card=$(basename "$path")
+done
 "#;
 
 impl Card {

@@ -47,8 +47,9 @@ fn verdict(exit: i32, messages: &str) -> String {
     match exit {
         LOST => format!("a database has lost something; what was found is above\n{messages}"),
         _ => format!(
-            "the databases were not tried to the end (exit code {exit}), which says nothing of their data; \
-             what stopped it is above: run it again, for longer on a slow host\n{messages}"
+            "the databases were not tried to the end (exit code {exit}), which says nothing of \
+             their data; what stopped it is above: run it again, for longer on a slow \
+             host\n{messages}"
         ),
     }
 }
@@ -62,8 +63,10 @@ mod tests {
     /// Exit code and output of a function of the script, with `stubs` in place of the databases.
     fn calls(stubs: &str, function: &str) -> (i32, String) {
         let functions = RUN.split("\nunpack; prepare;").next().unwrap();
-        let quiet = "quietly() { :; }; as_nobody() { :; }; usleep() { :; }; sleep() { :; }; start_postgres() { :; }
-            end_postgres() { :; }; kill_drivers() { :; }; work_sqlite() { :; }; fail() { echo \"$*\"; exit 1; }";
+        let quiet = "quietly() { :; }; as_nobody() { :; }; usleep() { :; }; sleep() { :; }; \
+                     start_postgres() { :; }
+            end_postgres() { :; }; kill_drivers() { :; }; work_sqlite() { :; }; \
+                     fail() { echo \"$*\"; exit 1; }";
         let over = tempfile::tempdir().unwrap();
         let functions = functions.replace("/tmp/", &format!("{}/", over.path().display()));
         let script = format!("{functions}\n{quiet}\nSECONDS_LONG=1\n{stubs}\n{function}\n");

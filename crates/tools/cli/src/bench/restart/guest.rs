@@ -25,11 +25,13 @@ const IDLE_QUICK: u32 = 5;
 
 /// While nobody uses the disk; the first line that is JSON.
 const IDLE: &str = r#"
-ring3 bench restart --here --disk /dev/ring3/bench --overwrite --kills 0 --upgrades 0 --idle $IDLE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
+ring3 bench restart --here --disk /dev/ring3/bench --overwrite --kills 0 --upgrades 0 \
+    --idle $IDLE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
 "#;
 
 /// On the block device itself.
-const RAW: &str = r#"ring3 bench restart --here --disk /dev/ring3/bench --overwrite $MEASURE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
+const RAW: &str = r#"ring3 bench restart --here --disk /dev/ring3/bench --overwrite \
+    $MEASURE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
 end_supervisor"#;
 
 /// In a file of a file system, with fio's verification beside it. What had the disk open
@@ -38,11 +40,16 @@ const EXT4: &str = r#"
 for try in $(seq 50); do mkfs.ext4 -q -F /dev/ring3/bench 2>/tmp/mkfs && break; sleep 0.1; done
 mount -t ext4 /dev/ring3/bench /mnt || { cat /tmp/mkfs; exit 1; }
 dd if=/dev/zero of=/mnt/load bs=1M count=64 2>/dev/null; sync
-fio --name=verify --filename=/mnt/fio --size=32M --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k --iodepth=32 --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
-    --rate_iops=${FIO_RATE:-500} --time_based --runtime=100000 --output=/tmp/fio >/dev/null 2>&1 & FIO=$!
-ring3 bench restart --here --disk /mnt/load --overwrite $MEASURE --json || { tail -n 40 /tmp/ring3d.log; exit 1; }
+fio --name=verify --filename=/mnt/fio --size=32M --direct=1 --ioengine=io_uring --rw=randwrite \
+    --bs=4k --iodepth=32 --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
+    --rate_iops=${FIO_RATE:-500} --time_based --runtime=100000 --output=/tmp/fio \
+    >/dev/null 2>&1 & FIO=$!
+ring3 bench restart --here --disk /mnt/load --overwrite $MEASURE --json ||
+    { tail -n 40 /tmp/ring3d.log; exit 1; }
 [ -d /proc/$FIO ] || { echo "fio has ended:"; cat /tmp/fio; exit 1; }
-kill -INT $FIO; wait $FIO; grep -q 'err= 0' /tmp/fio && grep -q READ: /tmp/fio && ! grep -q 'verify: bad' /tmp/fio || { cat /tmp/fio; exit 1; }
+kill -INT $FIO; wait $FIO
+grep -q 'err= 0' /tmp/fio && grep -q READ: /tmp/fio && ! grep -q 'verify: bad' /tmp/fio ||
+    { cat /tmp/fio; exit 1; }
 umount /mnt && fsck.ext4 -f -n /dev/ring3/bench >/tmp/fsck 2>&1 || { cat /tmp/fsck; exit 1; }
 echo "ext4 is clean"
 end_supervisor"#;
