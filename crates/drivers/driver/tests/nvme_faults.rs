@@ -664,7 +664,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("virtio_blk_faults.rs"),
         include_str!("../../../tools/cli/tests/poweroff.rs"),
         include_str!("../../../tools/cli/tests/sleep_guest.rs"),
-        include_str!("../../../processes/supervisor/src/policy/asleep.rs"),
+        include_str!("../../../processes/supervisor/src/policy/tests/asleep.rs"),
     ]
     .concat();
     let last_cell =

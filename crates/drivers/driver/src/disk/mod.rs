@@ -19,12 +19,20 @@
 //!    holds its [lock](Controller::lock) and increments the generation before a register changes.
 //! 3. Before any queue repeats a request, the controller is asked whether it is still the same and
 //!    whether it has lost its cache.
-//! 4. Each queue's own thread compares the generation at its next `reap` or `tick`. It takes the
-//!    completions of the old rings, makes its rings anew, and repeats what is in flight.
+//! 4. Each queue's own thread compares the generation at its next `reap` or `tick`. `reap` takes the
+//!    completions of the old rings. Once there are none, the queue creates its rings again and
+//!    repeats what is in flight.
 //! 5. If the reset fails, or a queue cannot be made anew three times in a row, the controller is
 //!    given up, and all requests end with an error.
 //!
-//! A request that times out, or that a reset interrupts, is submitted at most [`ATTEMPTS`] times.
+//! A request that times out, or that a reset interrupts, is submitted at most [`ATTEMPTS`] times. A
+//! request that the device asks to be retried may be submitted more often. Both limits are compared
+//! with the same count: after three attempts for any reason, a request does not survive a reset.
+//!
+//! With the usual time-out of 30 s a request that is never answered takes this way: an abort after
+//! 30 to 34 s (`timeouts.rs`); at most 2 s for the answer to that; if the device does not answer, a
+//! reset at once, otherwise after another 11 s; all of that three times.
+//!
 //! To repeat it is safe because a controller that was stopped does no DMA.
 //!
 //! # Who owns memory
@@ -137,8 +145,8 @@ pub(crate) enum Outcome {
     Failed(IoError),
     /// It may succeed if it is submitted once more, after the pause.
     Retry(Duration),
-    /// Another one has failed, and the device has it no more: it is submitted once more, which
-    /// counts as no attempt.
+    /// The device has dropped this request because another one failed. It is submitted again, and
+    /// this does not count as an attempt.
     TakenBack,
 }
 
@@ -168,8 +176,8 @@ pub(crate) trait Hardware: Send {
     /// The disk's volatile cache, if it has one.
     fn cache(&self) -> Option<&WriteCache>;
 
-    /// A disk that is not used any more may be used again. Its owner is told at each tick that it
-    /// is not, and once otherwise.
+    /// Whether a disk that has ended may return. If so, every tick fails while it is away; if not,
+    /// only the first one does.
     const MAY_COME_BACK: bool = false;
 
     /// Fails if the disk is not used any more, although its controller is.
@@ -227,7 +235,7 @@ pub(crate) trait Hardware: Send {
     /// The owner is about to sleep on the interrupt's descriptor, unless it is not `safe`.
     fn note_sleep(&mut self, _safe: bool) {}
 
-    /// Why the queue must be made anew, if that is so.
+    /// Why the queue must be created again; `None` if it need not be.
     fn damage(&self) -> Option<&str> {
         None
     }

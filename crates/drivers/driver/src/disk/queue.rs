@@ -239,8 +239,8 @@ impl<H: Hardware> DiskQueue<H> {
         }
     }
 
-    /// The generation in which there is nothing to mend: for a queue with nothing in flight, a
-    /// controller's end is no news.
+    /// The generation that needs no action of this queue. A queue with nothing in flight need not
+    /// act on the end of its controller.
     fn expected(&self) -> u32 {
         let now = self.hardware.controller().lifetime().generation();
         if self.slots.in_flight() == 0 && now == GENERATION_CLOSED { now } else { self.generation }

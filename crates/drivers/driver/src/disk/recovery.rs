@@ -43,8 +43,8 @@ impl<H: Hardware> DiskQueue<H> {
         }
         if self.slots.in_flight() == 0 {
             self.timeouts.advance(now);
-            let is_known = self.failure_reported && !H::MAY_COME_BACK;
-            return if is_known { Ok(()) } else { self.hardware.check_disk() };
+            let was_reported = self.failure_reported && !H::MAY_COME_BACK;
+            return if was_reported { Ok(()) } else { self.hardware.check_disk() };
         }
         if self.timeouts.poll_due(now)
             && let Err(why) = self.hardware.check()
@@ -178,8 +178,8 @@ impl<H: Hardware> DiskQueue<H> {
     /// Makes the queue anew after a reset and repeats what was in flight; if there is no
     /// controller any more, ends all.
     ///
-    /// Completions that came before the reset are left in the ring for
-    /// [`reap_after_trouble`](Self::reap_after_trouble).
+    /// While the old ring holds completions, this does nothing:
+    /// [`reap_after_trouble`](Self::reap_after_trouble) takes them first.
     fn recreate(&mut self) -> Result<(), Error> {
         let controller = self.hardware.controller().clone();
         for _ in 0..RENEWALS {

@@ -7,8 +7,8 @@
 //!
 //! # What is a loss
 //! The volatile cache is lost if the controller has crashed, or if its own count of its losses of
-//! power has changed. If it does not count them, unknown means lost: any reset that is not the
-//! driver's own.
+//! power has changed. If it does not count them, every reset that the driver did not make itself
+//! counts as a loss.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,7 +92,8 @@ pub(super) fn reset<C: Controller>(
     }
     let mut back = restart(controller, &mut state, next, condition);
     for _ in 1..C::STARTS {
-        // What is in flight has its chances, and so has the question who it is.
+        // A start is repeated as a request is: if it timed out, or if the device's answer to who it
+        // is made no sense.
         let is_unclear = matches!(back, Err(Error::Timeout { .. } | Error::Protocol(_)));
         if !is_unclear || controller.stop(&mut state).is_err() {
             break;

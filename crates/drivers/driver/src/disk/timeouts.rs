@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Epochs that make up the time-out.
 const EPOCHS: u32 = 8;
-/// Epochs that a request is given after its abort.
+/// Epochs that a request is given after its abort. It is late again when the next one after these
+/// begins: with a time-out of 30 s, 11.25 s after the abort.
 const GRACE: u32 = 2;
 /// How often the controller's status is looked at while it has requests, and with it for what came
 /// without its interrupt.
@@ -23,8 +24,8 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Waits at least `timeout` for each request, and at most a quarter longer if ticked often
-    /// enough.
+    /// Waits at least `timeout` for each request, and an eighth longer at most, if ticked as soon as
+    /// each epoch ends; slow ticks make each epoch longer.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { epoch: EPOCHS + GRACE, length: timeout / EPOCHS, began: None, looked: None }
     }

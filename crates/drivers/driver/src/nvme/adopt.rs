@@ -1,5 +1,4 @@
-//! Adoption: takes a running controller over from a driver process that was killed, without a
-//! reset.
+//! Adoption: continues with a running controller whose driver process was killed, without a reset.
 //!
 //! # Why it is safe
 //! Until an I/O queue is deleted, the device may still read and write the dead process's DMA
@@ -13,7 +12,7 @@
 //! trusted. First CC, AQA, ASQ, ACQ and CSTS are compared with what they must be. Then Identify
 //! Controller is sent, which shows how far the queue is: its completion must arrive, must be the
 //! only one, and its SQHD must cover all earlier commands. After any error, or when it takes too
-//! long, the controller is stopped, and the caller has to `open` it.
+//! long, the caller opens the controller (`crates/processes/host/src/drive`), which stops it first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,14 +39,15 @@ use crate::lifetime::lock;
 const LIMIT: Duration = Duration::from_millis(500);
 
 impl Controller {
-    /// By what another process can [`adopt`](Self::adopt) the controller if this one is killed from
-    /// now on. Nothing has to be said later.
+    /// The state by which another process can [`adopt`](Self::adopt) the controller if this one is
+    /// killed from now on. It need not be renewed.
     pub fn record(&self) -> Result<Saved, Error> {
         let mut admin = lock(&self.shared.admin);
         self.shared.lifetime.check()?;
         if self.shared.generation() != 0 {
             return Err(Error::Unsupported(
-                "a controller that had to be reset is not adopted: it is fenced".into(),
+                "a controller that was reset is not adopted: if its driver dies, it is fenced"
+                    .into(),
             ));
         }
         let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state(&admin, Vec::new()))?;

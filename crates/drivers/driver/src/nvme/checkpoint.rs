@@ -26,15 +26,15 @@ use super::admin::{ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 
 /// Bytes of it: a cache line of its own.
 const BYTES: usize = 64;
-/// Entries behind the tail that the device may have taken without our having heard of it: the
+/// The last entries before the tail. They count as occupied until an SQHD says otherwise; all
 /// others are free.
 const UNHEARD: u32 = ENTRIES / 2;
 
 /// The word.
 pub(super) struct Checkpoint {
     word: DmaBuffer,
-    /// It is kept.
-    open: bool,
+    /// Whether the word is updated.
+    enabled: bool,
 }
 
 /// How far the queue is.
@@ -58,7 +58,7 @@ impl Checkpoint {
 
     /// The same in memory that another process has left.
     pub(super) fn over(word: DmaBuffer) -> Self {
-        let checkpoint = Self { word, open: false };
+        let checkpoint = Self { word, enabled: false };
         checkpoint.erase();
         checkpoint
     }
@@ -80,19 +80,19 @@ impl Checkpoint {
 
     /// Keeps the word from now on.
     pub(super) fn open(&mut self, progress: Progress) {
-        self.open = true;
+        self.enabled = true;
         self.store(progress);
     }
 
     /// Never says anything again.
     pub(super) fn close(&mut self) {
-        self.open = false;
+        self.enabled = false;
         self.erase();
     }
 
     /// The queue is so.
     pub(super) fn store(&self, progress: Progress) {
-        if self.open {
+        if self.enabled {
             self.word.store(0, progress.encode());
         }
     }
@@ -115,14 +115,14 @@ impl Progress {
             | u32::from(armed & 0xf) << 12
             | (tail % ENTRIES) << 6
             | (head % (2 * ENTRIES));
-        u64::from(voucher(low)) << 32 | u64::from(low)
+        u64::from(checksum(low)) << 32 | u64::from(low)
     }
 
     fn decode(word: u64) -> Option<Self> {
         let low = word as u32;
         let (tail, head) = (low >> 6 & 0x3f, low & 0x3f);
         let (next_id, armed) = ((low >> 16) as u16, (low >> 12 & 0xf) as u16);
-        let fits = (word >> 32) as u32 == voucher(low) && tail < ENTRIES && next_id < EVENT_IDS;
+        let fits = (word >> 32) as u32 == checksum(low) && tail < ENTRIES && next_id < EVENT_IDS;
         fits.then_some(Self { tail, head, next_id, armed })
     }
 
@@ -136,9 +136,9 @@ impl Progress {
     }
 }
 
-/// What stands in the upper half of a word with the lower half `low`: no word of zeroes or ones is
-/// one.
-fn voucher(low: u32) -> u32 {
+/// The checksum in the upper half of a word with the lower half `low`. A word of all zeroes or all
+/// ones does not match.
+fn checksum(low: u32) -> u32 {
     !low.wrapping_mul(0x9e37_79b1).rotate_left(15)
 }
 

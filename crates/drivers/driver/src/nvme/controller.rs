@@ -66,7 +66,7 @@ impl Controller {
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;
         // Whoever had it before may have left it running: it is stopped before it may reach for
         // memory again.
-        init::take_over(&*device, &registers, cap)?;
+        init::stop_previous(&*device, &registers, cap)?;
         device.set_bus_master(true)?;
         let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
@@ -82,7 +82,7 @@ impl Controller {
         let (mut traits, queues) = match started {
             Ok(started) => started,
             Err(error) => {
-                init::leave(&*device, &mut lock(&admin), cap);
+                init::stop_after_failed_start(&*device, &mut lock(&admin), cap);
                 return Err(error);
             }
         };

@@ -139,7 +139,11 @@ pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Resu
 
 /// Disables a controller that somebody else may have left running; one that does not obey gets a
 /// reset of its function, which ends all that it was told. Bus mastering may be off afterwards.
-pub(super) fn take_over(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), Error> {
+pub(super) fn stop_previous(
+    device: &dyn Device,
+    registers: &Registers,
+    cap: Cap,
+) -> Result<(), Error> {
     match disable(registers, cap) {
         Err(error @ Error::Timeout { .. }) => {
             stop_function(device, error).map_err(|unstopped| unstopped.error)?;
@@ -149,9 +153,9 @@ pub(super) fn take_over(device: &dyn Device, registers: &Registers, cap: Cap) ->
     }
 }
 
-/// Leaves a controller that did not start: its memory goes back to the arena only if it can be
-/// stopped.
-pub(super) fn leave(device: &dyn Device, admin: &mut Admin, cap: Cap) {
+/// Stops a controller whose start has failed. If it cannot be stopped, its memory never goes back to
+/// the arena.
+pub(super) fn stop_after_failed_start(device: &dyn Device, admin: &mut Admin, cap: Cap) {
     if let Err(StopFailed { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
         admin.abandon();
     }

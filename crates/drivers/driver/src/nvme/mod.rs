@@ -4,8 +4,9 @@
 //! `[NVMe-NVM]` 1.1 and `[NVMe-PCIe]` 1.1; `ring3_spec::nvme` names the documents.
 //!
 //! # Shape
-//! [`Controller`] owns the function: registers, the admin queue, interrupts. [`Namespace`] is a
-//! disk. A queue pair belongs to one thread and shares nothing with others but the generation
+//! [`Controller`] is its owner's handle. `NvmeShared` is what the controller shares with namespaces
+//! and queues: the admin queue with the registers, interrupts, features. It implements the engine's
+//! trait of a controller. [`Namespace`] is a disk. A queue pair belongs to one thread and shares nothing with others but the generation
 //! counter of the controller, which it loads once per call.
 //!
 //! The engine (`disk/`) owns the life of a request. `queue.rs` provides the engine with the rings
@@ -19,7 +20,9 @@
 //! device wrote indexes memory unchecked.
 //!
 //! # Waiting
-//! Every wait ends: initialisation by CAP.TO, admin commands and requests by [`Options::timeout`].
+//! Every wait ends. A start ends by CAP.TO or CRTO, after at most 256 s. An admin command ends after
+//! [`Options::timeout`], and then the controller is reset. For a request, recovery begins after
+//! `timeout` (for a flush after `flush_timeout`).
 //!
 //! # Recovery
 //! A request that times out is aborted [NVMe 5.1.1]; if that does not help, the controller is

@@ -4,6 +4,10 @@
 //! [`QueuePair`] is what the engine ([`crate::disk`]) needs to know of them: it writes commands,
 //! takes completions, and creates and deletes the pair on the controller.
 //!
+//! # Ordering
+//! [`ring3_device::ring`] reads the phase bit before the rest of a completion, and writes commands
+//! before the doorbell. Here are only the doorbells: `ring` and `acknowledge`.
+//!
 //! # Ownership of the memory
 //! The device may access the memory from the pair's creation until its deletion, a reset of the
 //! controller, or the controller's removal. Only then is the memory returned to the arena; without
@@ -79,7 +83,8 @@ impl QueuePair {
                 pair.create(admin)
             });
             if let Err(Error::Unsupported(_)) = created {
-                // Refused: the controller knows nothing of it.
+                // The controller has refused this queue. A number that is never the controller's own
+                // keeps the queue's drop from deleting what does not exist.
                 *generation = GENERATION_CLOSED;
             }
             created
@@ -410,7 +415,8 @@ impl Hardware for QueuePair {
 
     fn close(&mut self, generation: u32, _: bool) -> Result<(), Error> {
         self.delete(generation).or_else(|error| {
-            // Whatever the reason, a controller that is stopped owns nothing.
+            // This resets all queues of the controller. Without it, the controller would still own
+            // the memory of this one.
             let why = format!("queue {} could not be deleted: {error}", self.id);
             self.shared.reset(generation, &why)
         })

@@ -152,7 +152,7 @@ fn check_admin_queue(admin: &Admin) -> Result<(), Error> {
         )),
         Err(Error::Gone) => Err(Error::Gone),
         Err(why) => {
-            tracing::warn!("the controller that is resumed is reset: {why}");
+            tracing::warn!("the resumed controller does not run ({why}): its queues will reset it");
             Ok(())
         }
     }

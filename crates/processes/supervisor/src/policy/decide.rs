@@ -256,7 +256,8 @@ impl Machine {
         self.give_up_if_exhausted(actions);
     }
 
-    /// At once, unless I/O waits for another attempt.
+    /// Gives the device up once no restart is left, if no I/O waits. Waiting I/O is kept until its
+    /// deadline: nothing is tried any more, but a user's restart can still save it.
     pub(super) fn give_up_if_exhausted(&mut self, actions: &mut Vec<Action>) {
         if self.budget.is_exhausted()
             && !self.shown

@@ -6,23 +6,21 @@
 //! two, so that events may come in any order, twice, or never.
 //!
 //! # Invariants
-//! `tests.rs` checks these.
+//! `tests/mod.rs` checks these.
 //! - At most one process drives the device. An old driver that has handed over and was killed may
 //!   still be freeing its memory.
 //! - After a driver has ended, the device is fenced, or claimed again, before the next one drives.
 //!   Two exceptions: a driver that has handed over ([`Start::HandedOver`]), and adoption
 //!   ([`Start::Adopted`]). Adoption needs a driver that was serving, that was not reported
 //!   unhealthy, and that was killed, and a standby that is ready at that moment.
-//! - Every wait ends: by an event, or at [`Machine::deadline`].
+//! - Every wait ends: by an event, or at [`Machine::deadline`]. A driver that serves before its
+//!   device is announced has no deadline of its own; the health check (`health.rs`) ends it if the
+//!   kernel's requests do not.
 //! - A driver is restarted after at most [`RestartPolicy::burst`] deaths within `window`. After the
 //!   next death it is restarted only on a user's command.
 //! - I/O that waits longer than [`RestartPolicy::io_timeout`] fails. One exception: clients have
 //!   registered memory, and the device could not be fenced.
 
-#[cfg(test)]
-mod adopted;
-#[cfg(test)]
-mod asleep;
 mod budget;
 mod decide;
 mod sleep;
@@ -118,7 +116,7 @@ enum Upgrade {
     Probation,
 }
 
-/// Deadlines of what the machine waits for.
+/// Deadlines of what this state machine waits for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Deadlines {
     claim: Option<Instant>,
@@ -356,7 +354,7 @@ impl Machine {
         self.driver == Driver::Dying
     }
 
-    /// Whether no attempt is left, and no I/O waits for one.
+    /// Whether no restart is left, and no I/O waits.
     fn is_vain(&self) -> bool {
         let tired = self.goal == DesiredState::Run && self.budget.is_exhausted() && !self.shown;
         tired && (self.driver, self.export) == (Driver::None, KernelDevice::None)

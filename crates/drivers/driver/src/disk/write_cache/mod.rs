@@ -2,14 +2,14 @@
 //!
 //! # The promise
 //! A flush that ends well covers all writes of its disk that had ended before it began. If such
-//! writes are lost, each queue is told once: its next flush fails, and with it all flushes of that
-//! queue that are under way. Every queue is told, whether it has written or not: who reads and
-//! flushes by one queue what was written by another one is one user with two of them. A queue that
-//! is opened later is not told, unless nobody was yet.
+//! writes are lost, each queue reports it once: the flush that ends next fails, and with it all
+//! flushes of that queue that are under way. Every queue reports it, whether it has written or not,
+//! because one user may write through one queue and flush through another. A queue that is opened
+//! later reports the losses that at least one open queue has not reported yet, and no older ones.
 //!
 //! # What is a loss
-//! The device has lost its power, by its own [count](PowerCount), or has crashed. Where it does not
-//! count, unknown means lost: any reset that is not the driver's own.
+//! The device has lost its power, by its own [count](PowerCount), or has crashed. If it does not
+//! count, every reset that the driver did not make itself counts as a loss.
 //!
 //! # Over a driver's death
 //! What has to be known is in a [`Record`], too, which outlives the driver. The next one
@@ -40,23 +40,24 @@ pub(crate) use record::{PowerCount, Record};
 pub(crate) struct WriteCache {
     /// Flushes that were begun.
     begun: AtomicU64,
-    /// The first flush that covers all writes that have ended.
+    /// The number of the flush that must end well before all writes that have ended are on the
+    /// medium. It may not have begun.
     covering: AtomicU64,
     /// The latest flush that the device has done.
     flushed: AtomicU64,
     /// How often writes were lost.
     losses: AtomicU64,
-    audience: Mutex<LossSubscribers>,
+    subscribers: Mutex<Subscribers>,
     record: Option<Record>,
 }
 
-/// Who is told of losses.
+/// The queues that report losses.
 #[derive(Default)]
-struct LossSubscribers {
-    /// Each queue's number, and the losses that it was told of.
-    listeners: Vec<(u64, u64)>,
+struct Subscribers {
+    /// Each queue's number, and the losses that it has reported.
+    queues: Vec<(u64, u64)>,
     next: u64,
-    /// The losses that all were told of.
+    /// The losses that all have reported.
     told: u64,
 }
 
@@ -91,7 +92,7 @@ impl WriteCache {
             covering: AtomicU64::new(left.covering),
             flushed: AtomicU64::new(left.flushed),
             losses: AtomicU64::new(left.losses),
-            audience: Mutex::new(LossSubscribers { told: left.told, ..LossSubscribers::default() }),
+            subscribers: Mutex::new(Subscribers { told: left.told, ..Subscribers::default() }),
             record: None,
         };
         if is_damaged {
@@ -115,25 +116,25 @@ impl WriteCache {
         self.record.iter().for_each(|record| record.set_power(now));
     }
 
-    /// A queue that is told of the losses that not all were told of, and of those to come.
+    /// A queue that reports the losses that not all have reported, and those to come.
     pub(crate) fn listen(&self) -> Listener {
-        let told = lock(&self.audience).told;
+        let told = lock(&self.subscribers).told;
         self.resume_listener(told, 0)
     }
 
     /// A queue that was told of `told` losses in another process, and whose flushes up to number
     /// `failed` fail.
     pub(crate) fn resume_listener(&self, told: u64, failed: u64) -> Listener {
-        let mut audience = lock(&self.audience);
-        audience.next += 1;
-        let number = audience.next;
-        audience.listeners.push((number, told));
+        let mut subscribers = lock(&self.subscribers);
+        subscribers.next += 1;
+        let number = subscribers.next;
+        subscribers.queues.push((number, told));
         Listener { number, told, failed: failed.min(self.begun.load(SeqCst)) }
     }
 
     /// The queue is closed.
     pub(crate) fn unsubscribe(&self, listener: &Listener) {
-        lock(&self.audience).listeners.retain(|(number, _)| *number != listener.number);
+        lock(&self.subscribers).queues.retain(|(number, _)| *number != listener.number);
     }
 
     /// A flush is about to be handed to the device; returns its number.
@@ -225,15 +226,15 @@ impl WriteCache {
 
     /// A queue was told.
     fn mark_reported(&self, listener: &Listener) {
-        let mut audience = lock(&self.audience);
-        audience
-            .listeners
+        let mut subscribers = lock(&self.subscribers);
+        subscribers
+            .queues
             .iter_mut()
             .filter(|(number, _)| *number == listener.number)
             .for_each(|(_, told)| *told = listener.told);
-        audience.told =
-            audience.listeners.iter().map(|(_, told)| *told).min().unwrap_or(audience.told);
-        self.record.iter().for_each(|record| record.mark_reported(audience.told));
+        subscribers.told =
+            subscribers.queues.iter().map(|(_, told)| *told).min().unwrap_or(subscribers.told);
+        self.record.iter().for_each(|record| record.mark_reported(subscribers.told));
     }
 }
 
@@ -254,7 +255,7 @@ pub(crate) struct SavedCache {
 
 impl SavedCache {
     pub(crate) fn of(cache: &WriteCache) -> Self {
-        let (losses, told) = (cache.losses.load(SeqCst), lock(&cache.audience).told);
+        let (losses, told) = (cache.losses.load(SeqCst), lock(&cache.subscribers).told);
         Self {
             begun: cache.begun.load(SeqCst),
             covering: cache.covering.load(SeqCst),
@@ -291,7 +292,7 @@ impl SavedCache {
             covering: AtomicU64::new(left.covering),
             flushed: AtomicU64::new(left.flushed),
             losses: AtomicU64::new(left.losses),
-            audience: Mutex::new(LossSubscribers { told: left.told, ..LossSubscribers::default() }),
+            subscribers: Mutex::new(Subscribers { told: left.told, ..Subscribers::default() }),
             record,
         }
     }

@@ -1,3 +1,6 @@
+mod asleep;
+mod restored;
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;

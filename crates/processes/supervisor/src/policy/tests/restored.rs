@@ -1,6 +1,6 @@
 //! Tests of the policy for a device that an earlier supervisor claimed.
 
-use super::*;
+use super::super::*;
 
 fn machine(previous: PreviousState) -> Machine {
     let policy = RestartPolicy {

@@ -1,7 +1,7 @@
 //! Tests of the policy while the machine sleeps.
 
-use super::tests::{World, answer};
-use super::*;
+use super::super::*;
+use super::{World, answer};
 
 /// Answers all that is asked; no time passes.
 fn answer_all(world: &mut World) {
