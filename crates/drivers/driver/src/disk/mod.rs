@@ -19,8 +19,8 @@
 //!    holds its [lock](Controller::lock) and increments the generation before a register changes.
 //! 3. Before any queue repeats a request, the controller is asked whether it is still the same and
 //!    whether it has lost its cache.
-//! 4. Each queue's own thread compares the generation at its next `reap` or `tick`. `reap` takes the
-//!    completions of the old rings. Once there are none, the queue creates its rings again and
+//! 4. Each queue's own thread compares the generation at its next `reap` or `tick`. `reap` takes
+//!    the completions of the old rings. Once there are none, the queue creates its rings again and
 //!    repeats what is in flight.
 //! 5. If the reset fails, or a queue cannot be made anew three times in a row, the controller is
 //!    given up, and all requests end with an error.

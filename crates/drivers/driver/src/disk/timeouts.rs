@@ -24,8 +24,8 @@ pub(crate) struct Timeouts {
 }
 
 impl Timeouts {
-    /// Waits at least `timeout` for each request, and an eighth longer at most, if ticked as soon as
-    /// each epoch ends; slow ticks make each epoch longer.
+    /// Waits at least `timeout` for each request, and an eighth longer at most, if ticked as soon
+    /// as each epoch ends; slow ticks make each epoch longer.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { epoch: EPOCHS + GRACE, length: timeout / EPOCHS, began: None, looked: None }
     }

@@ -153,8 +153,8 @@ pub(super) fn stop_previous(
     }
 }
 
-/// Stops a controller whose start has failed. If it cannot be stopped, its memory never goes back to
-/// the arena.
+/// Stops a controller whose start has failed. If it cannot be stopped, its memory never goes back
+/// to the arena.
 pub(super) fn stop_after_failed_start(device: &dyn Device, admin: &mut Admin, cap: Cap) {
     if let Err(StopFailed { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
         admin.abandon();

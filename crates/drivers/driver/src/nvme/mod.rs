@@ -4,10 +4,11 @@
 //! `[NVMe-NVM]` 1.1 and `[NVMe-PCIe]` 1.1; `ring3_spec::nvme` names the documents.
 //!
 //! # Shape
-//! [`Controller`] is its owner's handle. `NvmeShared` is what the controller shares with namespaces
-//! and queues: the admin queue with the registers, interrupts, features. It implements the engine's
-//! trait of a controller. [`Namespace`] is a disk. A queue pair belongs to one thread and shares nothing with others but the generation
-//! counter of the controller, which it loads once per call.
+//! [`Controller`] is its owner's handle. `NvmeShared` is what the controller shares with
+//! namespaces and queues: the admin queue with the registers, interrupts, features. It implements
+//! the engine's trait of a controller. [`Namespace`] is a disk. A queue pair belongs to one thread.
+//! It shares nothing with others but the generation counter of the controller, which it loads once
+//! per call.
 //!
 //! The engine (`disk/`) owns the life of a request. `queue.rs` provides the engine with the rings
 //! of a queue pair, and `reset.rs` with resets of the controller. A read request passes through
@@ -20,9 +21,9 @@
 //! device wrote indexes memory unchecked.
 //!
 //! # Waiting
-//! Every wait ends. A start ends by CAP.TO or CRTO, after at most 256 s. An admin command ends after
-//! [`Options::timeout`], and then the controller is reset. For a request, recovery begins after
-//! `timeout` (for a flush after `flush_timeout`).
+//! Every wait ends. A start ends by CAP.TO or CRTO, after at most 256 s. An admin command ends
+//! after [`Options::timeout`], and then the controller is reset. For a request, recovery begins
+//! after `timeout` (for a flush after `flush_timeout`).
 //!
 //! # Recovery
 //! A request that times out is aborted [NVMe 5.1.1]; if that does not help, the controller is

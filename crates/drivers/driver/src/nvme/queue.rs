@@ -83,8 +83,8 @@ impl QueuePair {
                 pair.create(admin)
             });
             if let Err(Error::Unsupported(_)) = created {
-                // The controller has refused this queue. A number that is never the controller's own
-                // keeps the queue's drop from deleting what does not exist.
+                // The controller has refused this queue. A number that is never the controller's
+                // own keeps the queue's drop from deleting what does not exist.
                 *generation = GENERATION_CLOSED;
             }
             created
