@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _NOTHING: Mapping[str, str] = {}
@@ -21,9 +21,13 @@ def environment() -> dict[str, str]:
 
 
 def run(
-    command: list[str], folder: Path, seconds: int, names: Mapping[str, str] = _NOTHING
+    command: Sequence[str],
+    folder: Path,
+    seconds: int,
+    names: Mapping[str, str] = _NOTHING,
+    text: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a folder, without input, and takes what it says.
+    """Runs a program in a folder with `text` as its input, and takes what it says.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than `seconds`, and was ended.
@@ -33,7 +37,7 @@ def run(
         command,
         cwd=folder,
         env=environment() | dict(names),
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         errors="replace",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -68,17 +67,7 @@ class Question:
         return folder / f"{Path(self.source).name}.{name}.json.z"
 
     def _ask(self, more: tuple[str, ...]) -> str:
-        done = subprocess.run(
-            (*self.command, *more),
-            cwd=self.root,
-            env=programs.environment(),
-            input=self.text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LIMIT,
-            check=False,
-        )
+        done = programs.run((*self.command, *more), self.root, LIMIT, text=self.text)
         if done.returncode:
             errors = (line for line in done.stderr.splitlines() if "error" in line)
             raise Refusal(f"{self.source}: {next(errors, done.stderr[-200:])}")
