@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -57,3 +59,13 @@ def test_the_work_of_this_process_is_not_that_of_others() -> None:
     percent = others.percent()
     assert percent is not None
     assert 0 <= percent <= 100
+
+
+def test_sources_in_somebody_elses_repository_have_no_commit(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "theirs"]):
+        subprocess.run([*git, *words], check=True)
+    theirs = shared._commit(tmp_path)
+    assert theirs
+    (tmp_path / "vendor").mkdir()
+    assert shared._commit(tmp_path / "vendor") is None

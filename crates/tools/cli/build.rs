@@ -1,5 +1,6 @@
 //! Tells the program which commit it is built from, for the reports that it writes.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
@@ -9,6 +10,12 @@ fn main() {
         (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
     };
     println!("cargo:rerun-if-changed=build.rs");
+    // Sources without a repository may lie in somebody else's.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3);
+    let top = git(&["rev-parse", "--show-toplevel"]);
+    if top.as_deref().map(Path::new) != root {
+        return;
+    }
     // It grows with each commit and each check-out, in a worktree as well.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");

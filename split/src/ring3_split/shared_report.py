@@ -113,16 +113,18 @@ def _version() -> str:
     try:
         return metadata.version("ring3-split")
     except metadata.PackageNotFoundError:
-        return "0.1.0"
+        return "unknown"
 
 
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+def _commit(root: Path = Path(__file__).parents[3]) -> str | None:
+    """That of the repository at `root`. A package that is installed may lie in somebody else's."""
+    command = ["git", "-C", str(root), "rev-parse", "--show-toplevel", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip() or None
+    top, _, commit = done.stdout.strip().rpartition("\n")
+    return commit if top and Path(top) == root else None
 
 
 def _processor() -> str:
