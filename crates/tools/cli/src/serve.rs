@@ -195,8 +195,8 @@ fn serve(
             "--user: the driver is a process already, which serves it: leave --user out"
         );
         let share = Share::bind(&shares, &common.sockets, (common.poll, common.copy))?;
-        let wishes = held::Wishes { user: Some(user), json: common.json, ready, stats: None };
-        return held::share(&claim, share, wishes);
+        let options = held::HeldOptions { user: Some(user), json: common.json, ready, stats: None };
+        return held::share(&claim, share, options);
     }
     let poll = Duration::from_micros(common.poll);
     let options = Options { shares, poll, copy: common.copy, json: common.json, ready };

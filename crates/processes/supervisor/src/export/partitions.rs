@@ -66,7 +66,7 @@ pub struct Watch {
     /// Why its table is not used.
     refused: Refused,
     /// Its table was read once.
-    looked: Arc<AtomicBool>,
+    was_read: Arc<AtomicBool>,
 }
 
 impl Watch {
@@ -74,22 +74,26 @@ impl Watch {
     pub fn start(of: Of) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let (tell, ended) = channel::<()>();
-        let (refused, looked) = (Refused::default(), Arc::<AtomicBool>::default());
-        let mut thread =
-            Watching { of, stop: stop.clone(), refused: refused.clone(), looked: looked.clone() };
+        let (refused, was_read) = (Refused::default(), Arc::<AtomicBool>::default());
+        let mut thread = Watching {
+            of,
+            stop: stop.clone(),
+            refused: refused.clone(),
+            was_read: was_read.clone(),
+        };
         std::thread::Builder::new().name("partitions".into()).spawn(move || {
             if let Err(error) = thread.watch() {
                 thread.refuse(Some(format!("it is not watched: {error}")));
-                thread.looked.store(true, Ordering::Release);
+                thread.was_read.store(true, Ordering::Release);
             }
             drop(tell);
         })?;
-        Ok(Self { stop, ended, refused, looked })
+        Ok(Self { stop, ended, refused, was_read })
     }
 
     /// Whether its table was read since it began.
-    pub fn looked(&self) -> Arc<AtomicBool> {
-        self.looked.clone()
+    pub fn was_read(&self) -> Arc<AtomicBool> {
+        self.was_read.clone()
     }
 
     /// Why its table is not used; `None` if it is, or there is none.
@@ -109,7 +113,7 @@ struct Watching {
     of: Of,
     stop: Arc<OwnedFd>,
     refused: Refused,
-    looked: Arc<AtomicBool>,
+    was_read: Arc<AtomicBool>,
 }
 
 impl Watching {
@@ -125,9 +129,9 @@ impl Watching {
         let closed = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         inotify::add_watch(&closed, self.path(), inotify::WatchFlags::CLOSE_WRITE)?;
         loop {
-            let looked = self.look();
-            self.refuse(looked.err());
-            self.looked.store(true, Ordering::Release);
+            let read = self.look();
+            self.refuse(read.err());
+            self.was_read.store(true, Ordering::Release);
             self.wait(&closed, None)?;
             // Whoever writes a table closes the disk more than once.
             while !self.is_over() && self.wait(&closed, Some(QUIET))? {

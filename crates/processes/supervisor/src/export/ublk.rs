@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long the kernel may take to let a server hear that nothing more comes.
 const HEAR: Duration = Duration::from_secs(5);
 /// How long a reader may take between two requests.
-const CAUGHT: Duration = Duration::from_millis(500);
+const READER_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of a sector, in which the kernel counts.
 const SECTOR: u64 = 512;
 
@@ -420,7 +420,7 @@ impl Export for Ublk {
         if force && self.voice.is_dead() && self.disks.iter().any(is_used) {
             // Nobody serves it, so that whoever reads waits, and gets an error when it goes. Who
             // comes later reads the end of the disk.
-            std::thread::sleep(CAUGHT);
+            std::thread::sleep(READER_PAUSE);
         }
         let stopped = self.try_stop(force);
         self.watch();

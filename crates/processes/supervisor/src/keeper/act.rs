@@ -95,8 +95,7 @@ impl Keeper {
                     ("driver", &self.driver)
                 };
                 let late = format!("{who} {} {late}", process.as_ref().map_or(0, Process::pid));
-                self.shared.set_reason(&late);
-                self.note(&late);
+                self.note_reason(&late);
             }
         }
     }
@@ -167,8 +166,7 @@ impl Keeper {
             }
             Err(error) => {
                 let why = format!("no driver process could be started: {error}");
-                self.shared.set_reason(&why);
-                self.note(&why);
+                self.note_reason(&why);
                 self.queue.push_back(Event::StandbyEnded);
             }
         }
@@ -290,8 +288,7 @@ impl Keeper {
 
     /// The driver is not what it should be: the log says why, and the policy ends it.
     pub(super) fn accuse(&mut self, why: &str) {
-        self.shared.set_reason(why);
-        self.note(why);
+        self.note_reason(why);
         if self.machine.is_running() {
             self.record.begin(&plain(why));
         }

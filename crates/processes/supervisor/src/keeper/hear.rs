@@ -420,6 +420,13 @@ impl Keeper {
     }
 
     /// Says it in the log and in the device's own. It may hold a driver's words.
+    /// Logs why the device does not go on as it should, and keeps it for whoever
+    /// [asks](PublishedState::take_reason).
+    pub(super) fn note_reason(&self, why: &str) {
+        self.shared.set_reason(why);
+        self.note(why);
+    }
+
     pub(super) fn note(&self, text: &str) {
         tracing::info!(device = %self.setup.device.name, "{}", plain(text));
         self.shared.journal().note(text);

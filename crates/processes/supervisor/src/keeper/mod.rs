@@ -320,8 +320,7 @@ impl Keeper {
             Source::Removal => {
                 if self.held.as_ref().is_some_and(ClaimedDevice::is_wanted_back) {
                     let why = "the system wants the device back; its disks are taken away";
-                    self.shared.set_reason(why);
-                    self.note(why);
+                    self.note_reason(why);
                     self.queue.push_back(Event::Gone);
                 }
             }

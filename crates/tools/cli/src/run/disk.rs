@@ -461,7 +461,7 @@ fn run_held(
         .then(|| serve::share::Share::bind(&shares, &args.sockets, (args.poll, terms.copy)))
         .transpose()?;
     let (user, json, stats) = (args.user, args.json, args.stats);
-    held::run(claim, None, export, beside, held::Wishes { user, json, ready, stats })
+    held::run(claim, None, export, beside, held::HeldOptions { user, json, ready, stats })
 }
 
 /// Drives `source` in this process.

@@ -36,19 +36,19 @@ use super::disk::{FORCED, LOST};
 use crate::serve::share::{Beside, Board, Share as Served};
 
 /// Interval between checks of the device while it starts or stops.
-const SOON: Duration = Duration::from_millis(20);
+const CHANGING: Duration = Duration::from_millis(20);
 /// Interval between checks of the device while it serves.
-const LOOK: Duration = Duration::from_secs(1);
+const SERVING: Duration = Duration::from_secs(1);
 /// Interval between attempts to stop a disk that is in use.
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the partition scan may delay the announcement of a disk.
 const PARTITIONS: Duration = Duration::from_secs(10);
 /// Stop signals within this time of the first, and before a refusal is printed, count as one.
-const ONE_STOP: Duration = Duration::from_secs(1);
+const SAME_STOP: Duration = Duration::from_secs(1);
 
 /// What the user asks of a held device, besides its manifest.
 #[derive(Default)]
-pub struct Wishes {
+pub struct HeldOptions {
     /// The user that the driver process runs as. `None`: a user id that owns nothing.
     pub user: Option<User>,
     /// Print what is exported as JSON.
@@ -66,7 +66,7 @@ pub fn run(
     driver: Option<String>,
     export: ExportConfig,
     beside: Option<Served>,
-    wishes: Wishes,
+    options: HeldOptions,
 ) -> anyhow::Result<ExitCode> {
     if export.kind == Kind::Ublk {
         // Certain errors are reported before anything is changed.
@@ -80,19 +80,23 @@ pub fn run(
     }
     let memory = beside.as_ref().map_or(0, Served::memory);
     let export = ExportConfig { beside: beside.is_some(), ..export };
-    run_with(device(claim, driver, (export, memory), wishes.user)?, beside, wishes)
+    run_with(device(claim, driver, (export, memory), options.user)?, beside, options)
 }
 
 /// Serves the device of `claim` to clients by `share`, which publishes on its `board` what exists.
-pub fn share(claim: &Claim, share: Served, wishes: Wishes) -> anyhow::Result<ExitCode> {
+pub fn share(claim: &Claim, share: Served, options: HeldOptions) -> anyhow::Result<ExitCode> {
     let kind = if share.is_card() { Kind::SharedCard } else { Kind::SharedDisk };
     let export = ExportConfig { kind, poll_us: share.poll_us, ..ExportConfig::default() };
-    run_with(device(claim, None, (export, share.memory()), wishes.user)?, Some(share), wishes)
+    run_with(device(claim, None, (export, share.memory()), options.user)?, Some(share), options)
 }
 
-fn run_with(device: Device, share: Option<Served>, wishes: Wishes) -> anyhow::Result<ExitCode> {
+fn run_with(
+    device: Device,
+    share: Option<Served>,
+    options: HeldOptions,
+) -> anyhow::Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
-    let Wishes { json, ready, stats, .. } = wishes;
+    let HeldOptions { json, ready, stats, .. } = options;
     stats.as_deref().map_or(Ok(()), check_report)?;
     let path =
         std::env::current_exe().context("where this program is")?.with_file_name("ring3-driver");
@@ -131,7 +135,7 @@ fn run_with(device: Device, share: Option<Served>, wishes: Wishes) -> anyhow::Re
         stats,
         announced: false,
         running: None,
-        told: false,
+        refusal_reported: false,
         restarts: 0,
         last: None,
     };
@@ -205,7 +209,7 @@ struct Run {
     /// When the device began to serve, while its partitions are scanned.
     running: Option<Instant>,
     /// The message that a disk is in use was printed.
-    told: bool,
+    refusal_reported: bool,
     /// Restarts that were reported.
     restarts: u64,
     /// The figures of the last check at which there were disks or interfaces.
@@ -236,8 +240,11 @@ impl Run {
                 None if wishes.stop || wishes.hang_up => {
                     stop = Some(self.begin_stop(self.force, 0));
                 }
-                Some(stop) if wishes.stop && (self.told || stop.since.elapsed() > ONE_STOP) => {
-                    if self.told && !stop.force {
+                Some(stop)
+                    if wishes.stop
+                        && (self.refusal_reported || stop.since.elapsed() > SAME_STOP) =>
+                {
+                    if self.refusal_reported && !stop.force {
                         stop.code = FORCED;
                     }
                     stop.force = true;
@@ -248,15 +255,15 @@ impl Run {
             for why in self.supervisor.reap() {
                 // The users of the disk, without the advice for users of ring3d.
                 let why = self.device.take_reason().unwrap_or(why);
-                if !self.told {
+                if !self.refusal_reported {
                     log::notice(format_args!(
                         "ring3: {why}, or stop again to take it away; it is served until it is free"
                     ));
                 }
-                self.told = true;
+                self.refusal_reported = true;
             }
             if stop.is_none() {
-                match self.look() {
+                match self.check() {
                     Ok(None) => {}
                     Ok(Some(code)) => stop = Some(self.begin_stop(true, code)),
                     Err(error) => {
@@ -288,9 +295,9 @@ impl Run {
     /// Sleeps until a signal or the next check.
     fn wait(&self, signals: &Signals, stops: bool) {
         let limit = match (stops, self.announced) {
-            (true, _) if self.told => RETRY,
-            (false, true) => LOOK,
-            _ => SOON,
+            (true, _) if self.refusal_reported => RETRY,
+            (false, true) => SERVING,
+            _ => CHANGING,
         };
         let limit = Timespec::try_from(limit).ok();
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], limit.as_ref());
@@ -305,7 +312,7 @@ impl Run {
 
     /// Announces the disks or the interface once, and reports restarts of the driver. Returns the
     /// exit code if the device is lost, and an error if it never served.
-    fn look(&mut self) -> anyhow::Result<Option<u8>> {
+    fn check(&mut self) -> anyhow::Result<Option<u8>> {
         let state = self.device.state();
         if !self.announced {
             if state == State::Running {
@@ -346,14 +353,14 @@ impl Run {
                 ));
                 return Ok(Some(LOST));
             }
-            State::Running if self.device.restarts() > self.restarts => self.tell_restart(),
+            State::Running if self.device.restarts() > self.restarts => self.report_restart(),
             _ => {}
         }
         Ok(None)
     }
 
     /// Reports that another driver process serves.
-    fn tell_restart(&mut self) {
+    fn report_restart(&mut self) {
         let status = self.device.now();
         self.restarts = status.restarts;
         self.device.take_reason();
@@ -396,7 +403,7 @@ impl Run {
         say(if self.json { objects.clone() } else { text })?;
         if let Some(Err(error)) = self.ready.take().map(|ready| ready.tell(&objects, ANNOUNCE)) {
             // The reader has closed `ready` or does not read it. The export stays for its users.
-            tracing::warn!(%error, "nobody was told that it is there; it is");
+            tracing::warn!(%error, "the reader of --ready-fd did not take the line; the device is there");
         }
         Ok(())
     }

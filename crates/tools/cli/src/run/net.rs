@@ -244,6 +244,6 @@ fn run_as(user: User, args: Args, ready: Option<Ready>) -> anyhow::Result<ExitCo
         mtu: args.mtu,
         ..held::ExportConfig::default()
     };
-    let wishes = held::Wishes { user: Some(user), json: args.json, ready, stats: args.stats };
-    held::run(&claim(args.device, args.protection, args.signals), driver, export, None, wishes)
+    let options = held::HeldOptions { user: Some(user), json: args.json, ready, stats: args.stats };
+    held::run(&claim(args.device, args.protection, args.signals), driver, export, None, options)
 }

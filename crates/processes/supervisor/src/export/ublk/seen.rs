@@ -30,7 +30,7 @@ pub(super) struct Seen {
     queues: u16,
     refused: Refused,
     /// Its partition table was read; `None` if nobody reads it.
-    looked: Option<Arc<AtomicBool>>,
+    was_read: Option<Arc<AtomicBool>>,
     /// The kernel's counts of requests, which are looked at every second and so stay open.
     in_flight: OnceLock<File>,
     stat: OnceLock<File>,
@@ -48,7 +48,7 @@ impl Seen {
             block: disk.block,
             queues: disk.device.queues(),
             refused,
-            looked: disk.partitions.as_ref().map(Watch::looked),
+            was_read: disk.partitions.as_ref().map(Watch::was_read),
             in_flight: OnceLock::new(),
             stat: OnceLock::new(),
         }
@@ -104,8 +104,8 @@ impl StatusSource for Disks {
     }
 
     fn is_settled(&self) -> bool {
-        let mut looked = self.disks.iter().filter_map(|disk| disk.looked.as_ref());
-        looked.all(|looked| looked.load(Ordering::Acquire))
+        let mut tables = self.disks.iter().filter_map(|disk| disk.was_read.as_ref());
+        tables.all(|was_read| was_read.load(Ordering::Acquire))
     }
 
     fn in_flight(&self) -> u64 {
