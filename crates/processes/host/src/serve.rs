@@ -271,7 +271,7 @@ fn announce(shared: ServedInfo, json: bool, ready: Option<Ready>) -> Result<(), 
     let pid = std::process::id();
     say(shared.clone().words(pid, json))?;
     if let Some(Err(error)) = ready.map(|ready| ready.tell(&shared.words(pid, true), ANNOUNCE)) {
-        tracing::warn!(%error, "nobody was told that it is there; it is");
+        tracing::warn!(%error, "nobody took the line of --ready-fd; it is served");
     }
     Ok(())
 }

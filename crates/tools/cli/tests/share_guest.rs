@@ -13,16 +13,19 @@ use booted::Booted;
 use ring3_lab::{Backing, Cache, Device, Error, Guest, Need, Size};
 use supervised::{built, with_programs};
 
-const READ: &str = r#"
-: >/tmp/ready
-ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --stats /tmp/stats >/tmp/ready \
-    2>/tmp/log &
-PID=$!
-for try in $(seq 300); do
-    grep -q ublkb /tmp/ready && break
-    [ -d /proc/$PID ] || break
-    sleep 0.05
-done
+/// Shell functions of the steps under `ring3 run`.
+const HELD: &str = r#"
+serve() {
+    : >/tmp/ready
+    ring3 run nvme --device vfio:$DISK --json --id 0 --stats /tmp/stats "$@" >/tmp/ready \
+        2>/tmp/served &
+    PID=$!
+    for try in $(seq 300); do
+        grep -q ublkb /tmp/ready && break
+        [ -d /proc/$PID ] || break
+        sleep 0.05
+    done
+}
 hits() {
     rm -f /tmp/stats
     kill -USR1 $PID
@@ -32,6 +35,17 @@ hits() {
     done
     sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats
 }
+# Waits until the queue merges requests again.
+merges() {
+    for try in $(seq 100); do
+        [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
+        sleep 0.05
+    done
+}
+"#;
+
+const READ: &str = r#"
+serve --share /tmp/share
 dd if=/dev/urandom of=/tmp/bytes bs=1000 count=1000 2>/dev/null
 dd if=/tmp/bytes of=/dev/ublkb0 2>/dev/null
 sync
@@ -40,51 +54,28 @@ cmp /tmp/bytes /tmp/read && echo "the bytes of the disk"; echo "not copied: $(($
 share /tmp/share /dev/ublkb0 1000000 >/dev/full; echo "full $?"
 share /tmp/nobody /dev/ublkb0 1000000; echo "nobody $?"
 share /tmp/share /dev/ublkb0 99999999999 2>&1 >/dev/null; echo "short $?"
-for try in $(seq 100); do
-    [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
-    sleep 0.05
-done
+merges
 echo "merges $(cat /sys/block/ublkb0/queue/nomerges)"
 kill $PID
 wait $PID
 echo "ended $?"
-cat /tmp/log
+cat /tmp/served
 "#;
 
 /// One region for the block device, for a queue of the server beside it, and for a driver of this
 /// process.
 const REGION: &str = r#"
-: >/tmp/ready
-ring3 run nvme --device vfio:$DISK --json --id 0 --share /tmp/share --socket /tmp/disk,memory=64M \
-    --stats /tmp/stats >/tmp/ready 2>/tmp/log &
-PID=$!
-for try in $(seq 300); do
-    grep -q ublkb /tmp/ready && break
-    [ -d /proc/$PID ] || break
-    sleep 0.05
-done
-figure() {
-    rm -f /tmp/stats
-    kill -USR1 $PID
-    for try in $(seq 100); do
-        grep -q shared_hits /tmp/stats 2>/dev/null && break
-        sleep 0.05
-    done
-    sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" /tmp/stats
-}
-cat /tmp/ready; hits=$(figure shared_hits)
+serve --share /tmp/share --socket /tmp/disk,memory=64M
+cat /tmp/ready; hits=$(hits)
 region /tmp/share /dev/ublkb0 /tmp/disk; echo "exit $?"
-echo "of the block device's: $(($(figure shared_hits) - hits)) not copied"
+echo "of the block device's: $(($(hits) - hits)) not copied"
 load() {
     ring3 blk bench --device $1 --dma lent --workload randwrite-128k-qd8 --count 64 --region 4 \
         --overwrite --verify
 }
 load remote:/tmp/disk && echo "remote is right"
-for try in $(seq 100); do
-    [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
-    sleep 0.05
-done
-kill $PID; wait $PID; echo "ended $?"; cat /tmp/log; ls /tmp/disk /tmp/share 2>/dev/null
+merges
+kill $PID; wait $PID; echo "ended $?"; cat /tmp/served; ls /tmp/disk /tmp/share 2>/dev/null
 load vfio:$DISK && echo "local is right"
 "#;
 
@@ -100,15 +91,6 @@ quietly() {
 }
 as_nobody() { chroot $ROOT /bin/sh -c "exec busybox su -s /bin/sh nobody -c '$*'"; }
 query() { as_nobody "$PG/psql -h /tmp -At postgres -c \"$*\""; }
-hits() {
-    rm -f /tmp/stats
-    kill -USR1 $PID
-    for try in $(seq 100); do
-        grep -q shared_hits /tmp/stats 2>/dev/null && break
-        sleep 0.05
-    done
-    sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p' /tmp/stats
-}
 start() {
     as_nobody "LD_PRELOAD=/lib/share_preload.so RING3_SHARE=/tmp/share" \
         "exec $PG/postgres -D /data/pg -k /tmp -c debug_io_direct=data,wal -c listen_addresses=" \
@@ -135,15 +117,7 @@ cp /share_preload.so /libring3.so.* $ROOT/usr/lib/x86_64-linux-gnu/ &&
     ln -sf x86_64-linux-gnu/share_preload.so $ROOT/usr/lib/ || exit 1
 mkdir -p $ROOT/dev $ROOT/proc $ROOT/tmp $ROOT/data && chmod 1777 $ROOT/tmp &&
     mount --bind /dev $ROOT/dev && mount --bind /proc $ROOT/proc || exit 1
-: >/tmp/ready
-ring3 run nvme --device vfio:$DISK --json --id 0 --share $ROOT/tmp/share,mode=666 \
-    --stats /tmp/stats >/tmp/ready 2>/tmp/served &
-PID=$!
-for try in $(seq 300); do
-    grep -q ublkb /tmp/ready && break
-    [ -d /proc/$PID ] || break
-    sleep 0.05
-done
+serve --share $ROOT/tmp/share,mode=666
 quietly mkfs.ext4 -q -F /dev/ublkb0
 mount -t ext4 /dev/ublkb0 $ROOT/data && mkdir $ROOT/data/pg && chown 65534:65534 $ROOT/data/pg ||
     exit 1
@@ -165,10 +139,7 @@ quietly as_nobody \
     echo "all that was acknowledged is there"
 end INT; quietly as_nobody "$PG/pg_checksums -D /data/pg"; grep -E 'Bad checksums: *0$' /tmp/log
 umount $ROOT/data; fsck.ext4 -f -n /dev/ublkb0 >/tmp/log 2>&1 && echo "the file system is clean"
-for try in $(seq 100); do
-    [ "$(cat /sys/block/ublkb0/queue/nomerges)" = 2 ] || break
-    sleep 0.05
-done
+merges
 grep share_preload /tmp/postgres.log; kill $PID; wait $PID; echo "ended $?"
 "#;
 
@@ -405,7 +376,7 @@ for try in $(seq 100); do [ "$(pins)" = $before ] && break; sleep 0.05; done
 ls /dev/ublkc0 /tmp/share 2>&1 | grep -c 'No such file'; echo "pins $(($(pins) - before))"
 "#;
 
-static GUEST: Booted = Booted::on("7.2", guest, "", &[("read", READ), ("region", REGION)]);
+static GUEST: Booted = Booted::on("7.2", guest, HELD, &[("read", READ), ("region", REGION)]);
 static SUPERVISED_GUEST: Booted = Booted::on(
     "7.2",
     supervised_guest,
@@ -418,7 +389,7 @@ static SUPERVISED_GUEST: Booted = Booted::on(
         ("frozen", FROZEN),
     ],
 );
-static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, "", &[("database", DATABASE)]);
+static DATABASE_GUEST: Booted = Booted::on("7.2", database_guest, HELD, &[("database", DATABASE)]);
 
 /// The name by which programs find the library at run time.
 const SONAME: &str =

@@ -403,7 +403,7 @@ impl Run {
         say(if self.json { objects.clone() } else { text })?;
         if let Some(Err(error)) = self.ready.take().map(|ready| ready.tell(&objects, ANNOUNCE)) {
             // The reader has closed `ready` or does not read it. The export stays for its users.
-            tracing::warn!(%error, "the reader of --ready-fd did not take the line; the device is there");
+            tracing::warn!(%error, "nobody took the line of --ready-fd; it is served");
         }
         Ok(())
     }
