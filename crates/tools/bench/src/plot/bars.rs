@@ -155,8 +155,9 @@ pub fn figure(reports: &[Report]) -> Figure {
     Figure { title, source, rows: reports.iter().flat_map(rows).collect(), ..Figure::default() }
 }
 
+/// Whether loads of disks were measured, whatever the report is called.
 fn is_disk(report: &Report) -> bool {
-    report.bench == "disk" || report.bench.starts_with("work")
+    report.rows.iter().any(|row| known(&row.workload))
 }
 
 fn known(load: &str) -> bool {
@@ -225,6 +226,15 @@ mod tests {
     use super::super::tests::texts;
     use super::*;
     use crate::report::{Lab, Measurement};
+
+    #[test]
+    fn of_a_disk_only_the_chosen_metrics_are_drawn_whatever_the_report_is_called() {
+        let one = Measurement::new(1, "randread-4k-qd1", "kernel").with("iops", 7.0);
+        let report = Report::new("demo", Lab::default(), &[one.with("errors", 0.0)]);
+        let figure = draw(&[report]).unwrap();
+        let texts = texts(&figure);
+        assert!(texts.contains(&"requests, 1/s") && !texts.contains(&"errors, 1"), "{texts:?}");
+    }
 
     #[test]
     fn a_bar_has_its_ratio_to_the_kernels_driver() {

@@ -113,6 +113,7 @@ mod tests {
             assert!(draw(std::slice::from_ref(&report)).unwrap().ends_with("</svg>\n"), "{bench}");
         }
         report.bench = "kill".into();
+        report.rows.iter_mut().for_each(|row| row.workload = "kills".into());
         let figure = draw(&[report]).unwrap();
         assert!(texts(&figure).contains(&"recovery_ms_p50, ms"), "{:?}", texts(&figure));
         assert!(draw(&[]).unwrap().ends_with("</svg>\n"));
