@@ -23,7 +23,7 @@ pub mod open;
 pub mod partitions;
 mod ready;
 mod report;
-mod run;
+pub mod run;
 pub mod serve;
 
 pub use disks::DiskExportKind;

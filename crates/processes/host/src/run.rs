@@ -64,7 +64,7 @@ pub enum ExitReason {
 
 /// How far a stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
+pub enum Stop {
     /// Nobody has asked for it.
     No,
     /// It is asked for, and tried.
@@ -78,7 +78,7 @@ enum Stop {
 impl Stop {
     /// Only who can have read the refusal can insist; a terminal that is closed and a session that
     /// ends do not.
-    fn heed(self, wishes: PendingSignals) -> Self {
+    pub fn heed(self, wishes: PendingSignals) -> Self {
         match self {
             Self::No if wishes.stop || wishes.hang_up => Self::Asked,
             Self::Refused if wishes.stop => Self::Insisted,

@@ -89,7 +89,8 @@ enum Command {
     Record(record::RecordArgs),
     /// Run a recorded command again, with the recording in the place of the device.
     Replay(record::ReplayArgs),
-    /// Run a driver in this process.
+    /// Run one driver: in a process of its own that is started again when it dies, where the device
+    /// allows that, and otherwise in this process.
     #[command(subcommand)]
     Run(run::Driver),
     /// Say what the process of a driver may do.

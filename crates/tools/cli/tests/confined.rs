@@ -54,6 +54,25 @@ cat /tmp/log; kill $RUN; wait $RUN; echo "ended $?"; ls /dev/ublkb0 2>&1
 serve && echo "and again"; kill $RUN; wait $RUN; echo "ended $?"
 "#;
 
+/// Ends that are no good ends, and the exit code of each.
+const ENDINGS: &str = r#"
+serve || exit 1
+victim=$(driver)
+kill -STOP $victim; kill $RUN; sleep 2; kill $RUN; sleep 1; kill -9 $victim
+wait $RUN; echo "killed while it stopped: $?"; cat /tmp/log
+serve --stats /tmp/stats || exit 1
+exec 7</dev/ublkb0
+kill $RUN
+for try in $(seq 100); do grep -q 'is in use' /tmp/log && break; sleep 0.05; done
+kill -9 $(driver)
+for try in $(seq 200); do grep -q 'users waited' /tmp/log && break; sleep 0.05; done
+dd if=/dev/ublkb0 of=/dev/null bs=4k count=16 iflag=direct 2>/dev/null && echo "refused, and read"
+echo "$DISK" >/sys/bus/pci/drivers/vfio-pci/unbind
+wait $RUN; echo "lost after a refusal: $?"; cat /tmp/log; grep -c bytes_moved /tmp/stats
+exec 7<&-
+echo "$DISK" >/sys/bus/pci/drivers/vfio-pci/bind
+"#;
+
 const REFUSED: &str = r#"
 ring3 run nvme --device "vfio:$DISK" --user root 2>&1; echo "root $?"
 ring3 run nvme --device "vfio:$DISK" --user nobody-at-all 2>&1; echo "nobody-at-all $?"
@@ -101,6 +120,7 @@ fn guest() -> &'static Outcome {
             )
             .step("served", &step(SERVED))
             .step("killed", &step(KILLED))
+            .step("endings", &step(ENDINGS))
             .step("refused", &step(REFUSED))
             .step("unlimited", &step(UNLIMITED));
         if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
@@ -135,6 +155,24 @@ fn a_disk_is_driven_by_a_process_of_an_ordinary_user_without_rights_files_or_the
     let status = "Uid: 1000 1000 1000 1000 CapEff: 0000000000000000 CapBnd: 0000000000000000 \
                   NoNewPrivs: 1 Seccomp: 2";
     says("served", &["it holds", status, "\n0\n0\n", "/ring3-run-", "ended 0", "No such file"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn an_end_that_loses_something_has_an_exit_code_of_its_own_and_says_why() {
+    says(
+        "endings",
+        &[
+            "killed while it stopped: 1\n",
+            "before it had stopped the device",
+            "refused, and read",
+            "lost after a refusal: 3\n",
+            "the system wants the device back",
+        ],
+    );
+    let said = guest().said("endings").unwrap();
+    let figures = said.split("wants the device back").nth(1).unwrap_or_default();
+    assert!(figures.contains("\n1\n"), "the figures are not empty:\n{said}");
 }
 
 #[test]

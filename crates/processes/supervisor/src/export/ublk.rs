@@ -227,8 +227,10 @@ impl Export for Ublk {
     fn speak(&mut self, voice: EventSender) {
         self.voice = voice;
         // Users have the disks of another ring3d already, and clients have lent them memory.
-        if !self.disks.is_empty() {
-            self.hear_clients();
+        if !self.disks.is_empty()
+            && let Err(why) = self.hear_clients()
+        {
+            tracing::error!("{why}");
         }
     }
 
@@ -358,7 +360,7 @@ impl Export for Ublk {
             }
         }
         self.watch();
-        self.hear_clients();
+        self.hear_clients()?;
         self.lent.open();
         Ok(self.seen())
     }
@@ -485,18 +487,16 @@ impl Ublk {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Hears who lends memory, if that is wanted and nobody does yet.
-    fn hear_clients(&mut self) {
+    /// Begins to accept clients that register memory, if that is wanted and nobody does yet.
+    fn hear_clients(&mut self) -> Result<(), String> {
         let Some(share) = self.wanted.share.as_ref().filter(|_| self.lender.is_none()) else {
-            return;
+            return Ok(());
         };
         let ids: Vec<_> = self.disks.iter().map(|disk| disk.device.id()).collect();
-        match RegistrationServer::start(share, &ids, self.voice.clone(), self.lent.clone()) {
-            Ok(lender) => self.lender = Some(lender),
-            Err(why) => {
-                tracing::error!("export.share of {}: nobody can lend it memory: {why}", self.name)
-            }
-        }
+        let lender = RegistrationServer::start(share, &ids, self.voice.clone(), self.lent.clone())
+            .map_err(|why| format!("export.share of {}: {why}", self.name))?;
+        self.lender = Some(lender);
+        Ok(())
     }
 
     fn seen(&self) -> Arc<dyn StatusSource> {

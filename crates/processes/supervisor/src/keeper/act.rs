@@ -289,6 +289,18 @@ impl Keeper {
     /// The driver is not what it should be: the log says why, and the policy ends it.
     pub(super) fn accuse(&mut self, why: &str) {
         self.note_reason(why);
+        self.end_unhealthy(why);
+    }
+
+    /// The driver reports that it cannot go on, for a reason that needs no number of a process.
+    pub(super) fn accuse_itself(&mut self, pid: u32, why: &str) {
+        let text = format!("driver {pid} cannot go on: {why}");
+        self.shared.set_reason(why);
+        self.note(&text);
+        self.end_unhealthy(&text);
+    }
+
+    fn end_unhealthy(&mut self, why: &str) {
         if self.machine.is_running() {
             self.record.begin(&plain(why));
         }
@@ -341,12 +353,12 @@ impl Keeper {
                     Event::ExportStopped
                 }
                 Done::Stopped(Err(Refusal::Busy(why))) => {
-                    self.shared.set_reason(&why);
+                    self.shared.set_users(&why);
                     self.reason = why;
                     Event::ExportBusy
                 }
                 Done::Stopped(Err(Refusal::Failed(why))) => {
-                    self.note(&format!(
+                    self.note_reason(&format!(
                         "its {} were not stopped as they should be: {why}",
                         self.setup.device.export.kind.what()
                     ));

@@ -145,10 +145,11 @@ impl Keeper {
                 Event::HandedOver
             }
             DriverMessage::Stopped => {
+                self.stopped = true;
                 return self.relay(&format!("driver {pid} has stopped the device"));
             }
             DriverMessage::Failed { error, gone } => {
-                self.accuse(&format!("driver {pid} cannot go on: {error}"));
+                self.accuse_itself(pid, &error);
                 if gone && self.held.as_ref().is_some_and(super::device::ClaimedDevice::is_gone) {
                     self.queue.push_back(Event::Gone);
                 }
@@ -262,11 +263,17 @@ impl Keeper {
         self.exporter.vain.dead.store(true, Ordering::Release);
         let stopped = !self.machine.is_wanted() || self.machine.is_asleep();
         let how = format!("driver {} {how}", driver.pid());
+        if self.machine.is_stopping() && !self.stopped {
+            let why =
+                format!("{how} before it had stopped the device: what was not flushed may be lost");
+            self.shared.set_reason(&why);
+        }
         if self.machine.is_running() || self.machine.io_deadline().is_some() {
             self.record.begin(&how);
         }
         let ended = self.driver.take();
         (self.watch, self.awaited, self.given) = (None, Default::default(), false);
+        self.stopped = false;
         self.news.0 += u64::from(!stopped);
         self.happen(if killed && self.adoptable.is_some() { Event::Killed } else { Event::Ended });
         // What is told takes time, in which the next one starts.

@@ -103,6 +103,8 @@ struct Keeper {
     shown: Vec<OfferedDisk>,
     /// The driver has what it serves by.
     given: bool,
+    /// The driver has reported that it has stopped the device.
+    stopped: bool,
     /// Disks whose queues the driver has not lent to the kernel yet.
     awaited: BTreeSet<u16>,
     /// What the last driver has left to the next.
@@ -197,6 +199,7 @@ impl Keeper {
             facts: Offered::default(),
             shown: Vec::new(),
             given: false,
+            stopped: false,
             awaited: BTreeSet::new(),
             saved: None,
             adoptable: None,

@@ -22,6 +22,8 @@ pub struct PublishedState {
     stats: Mutex<Option<Arc<Segment>>>,
     /// Why the device does not go on as it should, since that was last taken.
     reason: Mutex<Option<String>>,
+    /// Who uses it, for which a stop was refused.
+    users: Mutex<Option<String>>,
     ended: AtomicBool,
 }
 
@@ -50,8 +52,9 @@ impl PublishedState {
         };
         let (status, journal, look, stats) =
             (Mutex::new(status), Mutex::default(), Mutex::default(), Mutex::default());
-        let (reason, ended) = (Mutex::default(), AtomicBool::new(false));
-        Self { status, journal, look, stats, reason, ended }
+        let (reason, users) = (Mutex::default(), Mutex::default());
+        let ended = AtomicBool::new(false);
+        Self { status, journal, look, stats, reason, users, ended }
     }
 
     /// Where it is, without the figures of [`now`](Self::now).
@@ -70,14 +73,23 @@ impl PublishedState {
         self.status().restarts
     }
 
-    /// Why the device could not be claimed or driven, or its disks not be given to users: the last
-    /// reason since this was last asked.
+    /// Why the device could not be claimed, driven, given to users or stopped: the last reason since
+    /// this was last asked.
     pub fn take_reason(&self) -> Option<String> {
         held(&self.reason).take()
     }
 
     pub(super) fn set_reason(&self, reason: &str) {
         *held(&self.reason) = Some(reason.to_owned());
+    }
+
+    /// Who uses the device, for which a stop was refused since this was last asked.
+    pub fn take_users(&self) -> Option<String> {
+        held(&self.users).take()
+    }
+
+    pub(super) fn set_users(&self, users: &str) {
+        *held(&self.users) = Some(users.to_owned());
     }
 
     /// All that is known now.

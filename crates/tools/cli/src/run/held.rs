@@ -17,9 +17,10 @@ use ring3_device::irq::IrqKind;
 use ring3_driver::Interrupts;
 use ring3_export::ublk;
 use ring3_host::open::Claim;
+use ring3_host::run::Stop;
 use ring3_host::serve::AccessPaths;
 use ring3_host::{ANNOUNCE, Exported, Ready, check_report, say};
-use ring3_process::{Signals, log};
+use ring3_process::{PendingSignals, Signals, log};
 use ring3_sandbox::Program;
 use ring3_supervisor::export::Export;
 use ring3_supervisor::export::ReservedIds;
@@ -27,6 +28,7 @@ use ring3_supervisor::export::ublk::Ublk;
 use ring3_supervisor::keeper::PublishedState;
 use ring3_supervisor::manifest::{Device, Limits, Match, Restart, User};
 pub use ring3_supervisor::manifest::{ExportConfig, Kind, Share};
+use ring3_supervisor::process::QUEUES;
 use ring3_supervisor::supervisor::Supervisor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -43,8 +45,8 @@ const SERVING: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the partition scan may delay the announcement of a disk.
 const PARTITIONS: Duration = Duration::from_secs(10);
-/// Stop signals within this time of the first, and before a refusal is printed, count as one.
-const SAME_STOP: Duration = Duration::from_secs(1);
+/// How long a stop may take before the user is told that it can be cut short.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// What the user asks of a held device, besides its manifest.
 #[derive(Default)]
@@ -133,9 +135,12 @@ fn run_with(
         json,
         ready,
         stats,
-        announced: false,
-        running: None,
-        refusal_reported: false,
+        phase: Phase::Starting,
+        stop: Stop::No,
+        asked: None,
+        stuck: false,
+        code: 0,
+        error: None,
         restarts: 0,
         last: None,
     };
@@ -151,8 +156,8 @@ fn device(
 ) -> anyhow::Result<Device> {
     if claim.unprotected {
         bail!(
-            "--user: without an IOMMU the device reaches all memory, whatever its driver may: \
-            leave --unprotected out"
+            "a device without an IOMMU reaches all memory, whatever its driver may, so it is not \
+            held: leave --unprotected out"
         );
     }
     let interrupts = match claim.settings.interrupts {
@@ -167,7 +172,7 @@ fn device(
         // The driver allocates the memory of clients, so it is charged to the driver.
         memory_mib: usual.memory_mib + memory.div_ceil(1 << 20),
         // A thread for each queue.
-        pids: usual.pids + u32::from(export.queues) * u32::from(usual.disks),
+        pids: usual.pids + u32::from(QUEUES),
         // The user has started this one device by hand: no other device needs its share.
         cpu_percent: NO_LIMIT,
         disks: MOST_DISKS,
@@ -195,168 +200,224 @@ const NO_LIMIT: u32 = 100_000;
 /// The maximum number of disks of a driver.
 const MOST_DISKS: u16 = 128;
 
+/// How far the start has come.
+enum Phase {
+    Starting,
+    /// The device serves, and since then its partitions are scanned.
+    Scanning(Instant),
+    /// It was announced.
+    Serving,
+}
+
 struct Run {
     supervisor: Supervisor,
     device: Arc<PublishedState>,
-    /// Remove the export even if it is in use.
+    /// It is taken from its users without asking.
     force: bool,
-    /// What the sockets for clients publish.
+    /// What clients share.
     board: Option<Board>,
     json: bool,
     ready: Option<Ready>,
     stats: Option<PathBuf>,
-    announced: bool,
-    /// When the device began to serve, while its partitions are scanned.
-    running: Option<Instant>,
-    /// The message that a disk is in use was printed.
-    refusal_reported: bool,
+    phase: Phase,
+    stop: Stop,
+    /// When the stop was asked for.
+    asked: Option<Instant>,
+    /// The kernel does not end a command about the disks, or the device cannot be stopped: trying
+    /// again changes nothing.
+    stuck: bool,
+    /// The exit code, if nothing else goes wrong.
+    code: u8,
+    /// Why the start has failed.
+    error: Option<anyhow::Error>,
     /// Restarts that were reported.
     restarts: u64,
-    /// The figures of the last check at which there were disks or interfaces.
+    /// The figures of the last check at which the device served.
     last: Option<DeviceStatus>,
-}
-
-/// A stop that is under way.
-struct Stop {
-    since: Instant,
-    force: bool,
-    code: u8,
 }
 
 impl Run {
     fn serve(mut self, signals: &Signals) -> anyhow::Result<ExitCode> {
         let status = std::io::stderr().is_terminal() && !self.json;
-        let mut stop: Option<Stop> = None;
-        let mut wrong = None;
         loop {
-            self.wait(signals, stop.is_some());
-            let wishes = signals.wishes();
-            if wishes.report
-                && let Err(error) = self.report()
-            {
-                tracing::warn!("the report was not written: {error:#}");
-            }
-            match &mut stop {
-                None if wishes.stop || wishes.hang_up => {
-                    stop = Some(self.begin_stop(self.force, 0));
-                }
-                Some(stop)
-                    if wishes.stop
-                        && (self.refusal_reported || stop.since.elapsed() > SAME_STOP) =>
-                {
-                    if self.refusal_reported && !stop.force {
-                        stop.code = FORCED;
-                    }
-                    stop.force = true;
-                    self.supervisor.insist();
-                }
-                _ => {}
-            }
+            self.wait(signals);
+            self.heed(signals.wishes());
             for why in self.supervisor.reap() {
-                // The users of the disk, without the advice for users of ring3d.
-                let why = self.device.take_reason().unwrap_or(why);
-                if !self.refusal_reported {
-                    log::notice(format_args!(
-                        "ring3: {why}, or stop again to take it away; it is served until it is free"
-                    ));
+                self.take_refusal(&why);
+            }
+            if matches!(self.stop, Stop::No | Stop::Refused) && !self.supervisor.is_ending() {
+                self.check();
+            }
+            self.remember();
+            if self.supervisor.is_empty() {
+                return self.finish();
+            }
+            match self.stop {
+                Stop::No if status && matches!(self.phase, Phase::Serving) => self.show_status(),
+                Stop::No => {}
+                Stop::Insisted if self.stuck => bail!("the device was not stopped"),
+                Stop::Refused if self.stuck => {}
+                // A successor of a dead driver is not disturbed while users wait for it.
+                Stop::Refused if self.device.state() != State::Running => {}
+                Stop::Asked | Stop::Refused | Stop::Insisted => {
+                    self.supervisor.end(self.force || self.stop == Stop::Insisted);
+                    self.report_slow_stop();
                 }
-                self.refusal_reported = true;
             }
-            if stop.is_none() {
-                match self.check() {
-                    Ok(None) => {}
-                    Ok(Some(code)) => stop = Some(self.begin_stop(true, code)),
-                    Err(error) => {
-                        wrong = Some(error);
-                        stop = Some(self.begin_stop(true, 1));
-                    }
-                }
-            }
-            if status && self.announced && stop.is_none() {
-                self.show_status();
-            }
-            let Some(Stop { force, code, .. }) = stop else { continue };
-            if !self.supervisor.is_empty() {
-                self.supervisor.end(force);
-                continue;
-            }
-            if let Some(error) = wrong {
-                return Err(error);
-            }
-            // An error of the stop itself: a disk that did not flush.
-            if let Some(why) = self.device.take_reason().filter(|_| code == 0) {
-                bail!(why);
-            }
-            self.report()?;
-            return Ok(ExitCode::from(code));
         }
     }
 
     /// Sleeps until a signal or the next check.
-    fn wait(&self, signals: &Signals, stops: bool) {
-        let limit = match (stops, self.announced) {
-            (true, _) if self.refusal_reported => RETRY,
-            (false, true) => SERVING,
+    fn wait(&self, signals: &Signals) {
+        let limit = match (self.stop, &self.phase) {
+            (Stop::Refused, _) => RETRY,
+            (Stop::No, Phase::Serving) => SERVING,
             _ => CHANGING,
         };
         let limit = Timespec::try_from(limit).ok();
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], limit.as_ref());
     }
 
-    fn begin_stop(&mut self, force: bool, code: u8) -> Stop {
-        self.remember();
-        // Discards older reasons: those that come from now on are of the stop.
-        self.device.take_reason();
-        Stop { since: Instant::now(), force, code }
+    /// Does what signals ask for.
+    fn heed(&mut self, wishes: PendingSignals) {
+        if wishes.report
+            && let Err(error) = self.report()
+        {
+            tracing::warn!("the report was not written: {error:#}");
+        }
+        let before = self.stop;
+        self.stop = before.heed(wishes);
+        match (before, self.stop) {
+            (Stop::No, Stop::Asked) => {
+                self.asked = Some(Instant::now());
+                // Discards older reasons: those that come from now on are of the stop.
+                self.device.take_reason();
+            }
+            (Stop::Refused, Stop::Insisted) => self.insist(FORCED),
+            _ => {}
+        }
     }
 
-    /// Announces the disks or the interface once, and reports restarts of the driver. Returns the
-    /// exit code if the device is lost, and an error if it never served.
-    fn check(&mut self) -> anyhow::Result<Option<u8>> {
-        let state = self.device.state();
-        if !self.announced {
-            if state == State::Running {
-                // A partition table that cannot be read must not delay the announcement for ever.
-                let since = *self.running.get_or_insert_with(Instant::now);
-                if !self.device.is_settled() && since.elapsed() < PARTITIONS {
-                    return Ok(None);
-                }
-                self.announced = true;
-                self.device.take_reason();
-                return self.announce().map(|()| None);
+    /// Takes the device from its users, and ends with `code`.
+    fn insist(&mut self, code: u8) {
+        (self.stop, self.stuck) = (Stop::Insisted, false);
+        self.code = if self.code == 0 { code } else { self.code };
+        self.supervisor.insist();
+    }
+
+    /// Reports once why the stop was refused.
+    fn take_refusal(&mut self, why: &str) {
+        let users = self.device.take_users();
+        self.stuck = users.is_none();
+        if self.stop != Stop::Asked {
+            return;
+        }
+        self.stop = Stop::Refused;
+        match users {
+            Some(users) => log::notice(format_args!(
+                "ring3: {users}, or stop again to take it away; it is served until it is free"
+            )),
+            None => {
+                let why = self.device.take_reason().unwrap_or_else(|| why.to_owned());
+                log::notice(format_args!(
+                    "ring3: {why}; stop again to end without that, and see dmesg"
+                ));
             }
-            return match self.device.take_reason() {
-                // Before the announcement, the message does not name the driver process.
-                Some(why) => Err(match why.split_once(" cannot go on: ") {
-                    Some((_, why)) => anyhow!("{why}"),
-                    None => anyhow!(why),
-                }),
-                None if state == State::Failed => {
-                    let why = self.device.now().last_end;
-                    Err(anyhow!(why.unwrap_or_else(|| "the driver does not start".into())))
-                }
-                None => Ok(None),
-            };
+        }
+    }
+
+    /// Says once that a stop takes long, so that a user can insist.
+    fn report_slow_stop(&mut self) {
+        if self.stop == Stop::Asked && self.asked.is_some_and(|asked| asked.elapsed() > SLOW) {
+            log::notice(format_args!(
+                "ring3: the device is still being stopped; stop again to end its driver at once"
+            ));
+            self.stop = Stop::Refused;
+        }
+    }
+
+    /// Announces the disks or the interface once, and reports restarts of the driver. Ends the run
+    /// if the device never serves, or is lost.
+    fn check(&mut self) {
+        let state = self.device.state();
+        match self.phase {
+            Phase::Starting if state == State::Running => {
+                self.phase = Phase::Scanning(Instant::now());
+            }
+            Phase::Starting => {
+                let why = match self.device.take_reason() {
+                    Some(why) => why,
+                    None if state == State::Failed => {
+                        let why = self.device.now().last_end;
+                        why.unwrap_or_else(|| "the driver does not start".into())
+                    }
+                    None => return,
+                };
+                self.error = Some(anyhow!(why));
+                return self.insist(1);
+            }
+            _ => {}
+        }
+        // A partition table that cannot be read must not delay the announcement for ever.
+        if let Phase::Scanning(since) = self.phase
+            && state == State::Running
+            && (self.device.is_settled() || since.elapsed() > PARTITIONS)
+        {
+            self.phase = Phase::Serving;
+            self.device.take_reason();
+            if let Err(error) = self.announce() {
+                self.error = Some(error);
+                self.insist(1);
+            }
+            return;
         }
         match state {
             State::Absent => {
                 let why = self.device.take_reason();
                 let why = why.unwrap_or_else(|| "the device is gone".into());
                 log::notice(format_args!("ring3: {why}"));
-                return Ok(Some(FORCED));
+                self.insist(FORCED);
             }
             State::Failed => {
-                let why = self.device.take_reason().or_else(|| self.device.now().last_end);
+                let why = self.device.take_reason();
+                let why = why.or_else(|| self.device.now().last_end);
                 let why = why.unwrap_or_else(|| "it does not start".into());
                 log::notice(format_args!(
                     "ring3: the driver is lost, and what it served with it: {why}"
                 ));
-                return Ok(Some(LOST));
+                self.insist(LOST);
             }
             State::Running if self.device.restarts() > self.restarts => self.report_restart(),
             _ => {}
         }
-        Ok(None)
+    }
+
+    /// The exit code once the device is let go of.
+    fn finish(mut self) -> anyhow::Result<ExitCode> {
+        let written = self.report();
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        if self.stop == Stop::No {
+            bail!(
+                "the thread that held the device has ended, which is a defect of ring3; process \
+                {} may still drive it",
+                self.device.now().pid
+            );
+        }
+        // An error of the stop itself: a disk that did not flush.
+        match self.device.take_reason() {
+            Some(why) if self.code == 0 => bail!(why),
+            Some(why) => log::notice(format_args!("ring3: {why}")),
+            None => {}
+        }
+        match written {
+            Err(error) if self.code != 0 => {
+                tracing::error!("the report was not written: {error:#}")
+            }
+            written => written?,
+        }
+        Ok(ExitCode::from(self.code))
     }
 
     /// Reports that another driver process serves.
@@ -375,6 +436,7 @@ impl Run {
     /// Prints what is exported, as JSON or as text, and writes the JSON to `ready`.
     fn announce(&mut self) -> anyhow::Result<()> {
         let status = self.device.now();
+        self.restarts = status.restarts;
         status.unlimited.iter().for_each(|what| log::notice(format_args!("ring3: {what}")));
         let shared = self.board.as_ref().and_then(Board::shared);
         let (mut objects, mut text) = (String::new(), String::new());
@@ -425,11 +487,10 @@ impl Run {
         }
     }
 
-    /// Keeps the current figures, if there are any: a removed disk has none.
+    /// Keeps the figures of a device that serves: one that was lost has none.
     fn remember(&mut self) {
-        let status = self.device.now();
-        if self.stats.is_some() && !(status.disks.is_empty() && status.interfaces.is_empty()) {
-            self.last = Some(status);
+        if self.stats.is_some() && self.device.state() == State::Running {
+            self.last = Some(self.device.now());
         }
     }
 
