@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ def question(clang: Path, tmp_path: Path) -> Question:
     root.mkdir()
     (root / "a header.h").write_text(HEADER)
     (root / "a.c").write_text(SOURCE)
+    for file in root.iterdir():
+        os.utime(file, ns=(2, 2))
     return Question(
         tmp_path / "cache", root, "key", "a.c", (0, 0), "1", (str(clang), "-E", "-P", "a.c"), ""
     )
@@ -60,3 +63,23 @@ def test_an_answer_that_is_not_whole_is_asked_for_again(question: Question) -> N
     for file in question.folder.glob("answers-*/*"):
         file.write_bytes(file.read_bytes()[:-4])
     assert asked(question) == ("int a[3];", 1)
+
+
+def test_what_changes_while_clang_reads_is_not_kept(question: Question) -> None:
+    os.utime(question.root / "a header.h")
+    assert [asked(question) for _ in range(2)] == [("int a[3];", 1), ("int a[3];", 1)]
+
+
+def test_a_compiler_that_has_changed_is_asked_again(question: Question, tmp_path: Path) -> None:
+    compiler = tmp_path / "clang"
+    compiler.write_text(f'#!/bin/sh\nexec {question.command[0]} "$@"\n')
+    compiler.chmod(0o755)
+    other = replace(question, command=(str(compiler), *question.command[1:]))
+    asked(other)
+    os.utime(compiler, ns=(1, 1))
+    assert asked(other) == ("int a[3];", 1)
+
+
+def test_a_compiler_that_is_not_there_is_refused(question: Question) -> None:
+    with pytest.raises(Refusal, match=r"a\.c: .*No such file"):
+        asked(replace(question, command=("/nowhere/clang", *question.command[1:])))

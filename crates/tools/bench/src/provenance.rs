@@ -1,6 +1,7 @@
 //! Where a report comes from: which program made it, when, by which command, on what machine, and
 //! what others did there meanwhile.
 
+use std::ffi::OsString;
 use std::fs;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::cpu::Others;
+use crate::cpu::{Others, processors};
 
 /// Where a report comes from. docs/report.md describes the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,9 +50,9 @@ impl Provenance {
             version: env!("CARGO_PKG_VERSION").into(),
             commit: COMMIT.get().copied().flatten().map(Into::into),
             date: now(),
-            command: words(std::env::args()),
+            command: words(std::env::args_os()),
             processor: processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
-            processors: std::thread::available_parallelism().map_or(1, usize::from) as u32,
+            processors: processors().unwrap_or(1) as u32,
             others_percent: others.as_mut().and_then(Others::percent),
         }
     }
@@ -64,15 +65,18 @@ fn now() -> String {
 }
 
 /// A command line with quotes where a shell needs them, and without the program's folder.
-fn words(arguments: impl Iterator<Item = String>) -> String {
+fn words(arguments: impl Iterator<Item = OsString>) -> String {
     let plain = |word: &str| {
         let usual = |letter: char| letter.is_alphanumeric() || "-_./:=,+@%".contains(letter);
         !word.is_empty() && word.chars().all(usual)
     };
-    let quoted = |(number, word): (usize, String)| match word.rsplit('/').next() {
-        Some(name) if number == 0 => name.to_owned(),
-        _ if plain(&word) => word,
-        _ => format!("'{}'", word.replace('\'', r"'\''")),
+    let quoted = |(number, word): (usize, OsString)| {
+        let word = word.to_string_lossy();
+        match word.rsplit('/').next() {
+            Some(name) if number == 0 => name.to_owned(),
+            _ if plain(&word) => word.into_owned(),
+            _ => format!("'{}'", word.replace('\'', r"'\''")),
+        }
     };
     arguments.enumerate().map(quoted).collect::<Vec<_>>().join(" ")
 }
@@ -99,11 +103,18 @@ mod tests {
 
     #[test]
     fn a_command_can_be_given_to_a_shell_again() {
-        let words = |line: &[&str]| words(line.iter().map(ToString::to_string));
+        let words = |line: &[&str]| words(line.iter().map(OsString::from));
         assert_eq!(
             words(&["/usr/bin/ring3", "bench", "--out", "a b", "it's", ""]),
             r"ring3 bench --out 'a b' 'it'\''s' ''"
         );
+    }
+
+    #[test]
+    fn a_word_that_is_no_text_is_shown_as_far_as_it_is() {
+        use std::os::unix::ffi::OsStringExt;
+        let line = [OsString::from("ring3"), OsString::from_vec(b"/tmp/\xff".to_vec())];
+        assert_eq!(words(line.into_iter()), "ring3 '/tmp/\u{fffd}'");
     }
 
     #[test]

@@ -67,12 +67,16 @@ impl Job {
         Ok([COMMAND.into(), json])
     }
 
-    /// The command of a guest's shell, which puts the values of its variables in: `$CARD`.
+    /// The command of a guest's shell, which puts the values of its variables in: `$CARD`. Of all
+    /// else that a shell would do with a `$`, it does nothing.
     pub fn command(&self) -> Result<String> {
         let [command, json] = self.words()?;
         let mut quoted = String::new();
-        for letter in json.chars() {
-            if matches!(letter, '"' | '\\' | '`') {
+        for (at, letter) in json.char_indices() {
+            let next = json[at + letter.len_utf8()..].chars().next();
+            let is_variable =
+                letter == '$' && next.is_some_and(|next| next.is_ascii_alphabetic() || next == '_');
+            if matches!(letter, '"' | '\\' | '`' | '$') && !is_variable {
                 quoted.push('\\');
             }
             quoted.push(letter);
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_job_passes_a_shell_which_puts_its_variables_in_and_takes_nothing_else() {
-        let odd = r#"a "b" \c `d` 'e' $DEVICE"#;
+        let odd = r#"a "b" \c `d` 'e' $DEVICE $(f) ${DEVICE} $$ $1"#;
         let job = Job::Drive { subject: odd.into(), batch: 8 };
         let command = job.command().unwrap().replacen("ring3 job", "printf %s", 1);
         let mut shell = Command::new("sh");

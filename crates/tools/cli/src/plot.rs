@@ -1,5 +1,6 @@
 //! `ring3 plot`: a report as a figure.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,15 +23,16 @@ pub struct Args {
 
 /// Draws.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let reports =
-        args.reports.iter().map(|path| Report::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let mut kinds = reports.iter().map(|report| report.bench.split('-').next());
-    let first = kinds.next();
+    let reports = args.reports.iter().map(|path| Report::read_all(path));
+    let reports = reports.collect::<Result<Vec<_>, _>>()?.concat();
+    let kinds: BTreeSet<_> = reports.iter().map(|report| plot::kind(&report.bench)).collect();
     ensure!(
-        kinds.all(|kind| Some(kind) == first),
-        "these reports are of different benchmarks: draw each alone"
+        kinds.len() < 2,
+        "these reports are of different benchmarks ({}): draw each alone",
+        kinds.into_iter().collect::<Vec<_>>().join(", ")
     );
-    let figure = plot::draw(&reports)?;
+    // Names of a report may be anything, and not all of that is a character of XML.
+    let figure = crate::output::visible(format_args!("{}", plot::draw(&reports)?));
     match &args.out {
         Some(path) => {
             fs::write(path, figure).with_context(|| format!("writing {}", path.display()))?;

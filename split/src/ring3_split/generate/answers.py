@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tempfile
+import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,10 +23,11 @@ import msgspec
 from ring3_split import programs
 from ring3_split.errors import Refusal
 from ring3_split.files import write
-from ring3_split.generate import declarations
-from ring3_split.stamps import digest, stamp
+from ring3_split.stamps import digest, digest_of_files, stamp
 
 LIMIT = 120  # seconds
+TICK = 20_000_000  # ns: times of files are those of the kernel's last tick
+READERS = ("answers.py", "declarations.py", "units.py")
 LEVEL = 1  # of compression: a fifth is left
 WORD = re.compile(r"(?:\\[ #]|\$\$|\S)+")
 
@@ -53,21 +57,29 @@ class Question:
         known = _load(file, self.root, kind)
         if known is not None:
             return known
+        start = time.time_ns() - TICK
         with tempfile.TemporaryDirectory(prefix="ring3-") as folder:
             list_of_files = Path(folder) / "files"
             answer = read(self._ask(("-MD", "-MF", str(list_of_files))))
             files = _files(list_of_files)
-        record = msgspec.json.encode({name: stamp(self.root / name) for name in files})
-        write(file, zlib.compress(record + b"\n" + msgspec.json.encode(answer), LEVEL))
+        stamps = {name: stamp(self.root / name) for name in files}
+        # What changed meanwhile may have been read before it changed.
+        if all(changed < start for changed, _ in stamps.values()):
+            record = msgspec.json.encode(stamps)
+            write(file, zlib.compress(record + b"\n" + msgspec.json.encode(answer), LEVEL))
         return answer
 
     def _file(self, kind: type[Answer]) -> Path:
-        folder = self.folder / f"answers-{digest(self.compiler, _version())}"
+        compiler = stamp(self.command[0])
+        folder = self.folder / f"answers-{digest(self.compiler, compiler, _version())}"
         name = digest(self.key, self.source, kind, *self.command, self.text)
         return folder / f"{Path(self.source).name}.{name}.json.z"
 
     def _ask(self, more: tuple[str, ...]) -> str:
-        done = programs.run((*self.command, *more), self.root, LIMIT, text=self.text)
+        try:
+            done = programs.run((*self.command, *more), self.root, LIMIT, text=self.text)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Refusal(f"{self.source}: {error}") from error
         if done.returncode:
             errors = (line for line in done.stderr.splitlines() if "error" in line)
             raise Refusal(f"{self.source}: {next(errors, done.stderr[-200:])}")
@@ -76,19 +88,21 @@ class Question:
 
 def _version() -> str:
     """Names what reads an answer: another one may read something else."""
-    return digest(Path(declarations.__file__).read_text())
+    return digest_of_files(Path(__file__).parent, READERS)
 
 
 def _load(file: Path, root: Path, kind: type[Answer]) -> Answer | None:
     try:
         record, _, answer = zlib.decompress(file.read_bytes()).partition(b"\n")
         files = msgspec.json.decode(record, type=dict[str, tuple[int, int]])
-        if all(stamp(root / name) == was for name, was in files.items()):
-            os.utime(file)
-            return msgspec.json.decode(answer, type=kind)
+        if any(stamp(root / name) != was for name, was in files.items()):
+            return None
+        known = msgspec.json.decode(answer, type=kind)
     except (OSError, zlib.error, msgspec.DecodeError):
-        pass  # not there, or not whole: it is asked again
-    return None
+        return None  # not there, or not whole: it is asked again
+    with suppress(OSError):  # a cache that may only be read
+        os.utime(file)
+    return known
 
 
 def _files(rule: Path) -> list[str]:

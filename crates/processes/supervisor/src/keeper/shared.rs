@@ -73,8 +73,8 @@ impl PublishedState {
         self.status().restarts
     }
 
-    /// Why the device could not be claimed, driven, given to users or stopped: the last reason since
-    /// this was last asked.
+    /// Why the device could not be claimed, driven, given to users or stopped: the last reason
+    /// since this was last asked.
     pub fn take_reason(&self) -> Option<String> {
         held(&self.reason).take()
     }

@@ -11,7 +11,7 @@ mod others;
 mod soaker;
 
 pub use calls::Calls;
-pub use others::Others;
+pub use others::{Others, processors};
 pub use soaker::Soaker;
 
 use std::fs;

@@ -17,15 +17,28 @@ pub struct Others {
     cpus: usize,
 }
 
+/// The processors of this machine, whichever of them this process may use; `None` where there is
+/// no `/proc/stat`.
+pub fn processors() -> Option<usize> {
+    count(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn count(stat: &str) -> Option<usize> {
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    Some(stat.lines().filter(is_one).count()).filter(|&count| count > 0)
+}
+
 impl Others {
     /// Starts; `None` where there is no `/proc/stat`.
     pub fn start() -> Option<Self> {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let stat = fs::read_to_string("/proc/stat").ok()?;
         Some(Self {
             start: Instant::now(),
-            all: busy_time(&fs::read_to_string("/proc/stat").ok()?)?,
+            all: busy_time(&stat)?,
             own: own(),
-            cpus,
+            cpus: count(&stat)?,
         })
     }
 

@@ -43,6 +43,7 @@ pub struct Pace {
 
 /// What is measured. Two runs with the same plan may be put together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plan {
     /// What is done with each placement in its turn.
     pub study: Study,

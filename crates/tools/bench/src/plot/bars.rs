@@ -39,8 +39,7 @@ fn colour(placement: &str) -> RGBColor {
     }
 }
 
-fn bar(report: &Report, row: &Row, slot: usize, label: String) -> Bar {
-    debug_assert!(report.rows.contains(row));
+fn bar(row: &Row, slot: usize, label: String) -> Bar {
     let summary = &row.summary;
     Bar {
         slot,
@@ -99,7 +98,17 @@ const ONES: [One; 4] = [
 
 /// The figure of one panel of those benchmarks that have one.
 pub fn special(bench: &str, reports: &[Report]) -> Option<Figure> {
-    let (one, report) = (ONES.iter().find(|one| one.bench == bench)?, reports.first()?);
+    let one = ONES.iter().find(|one| one.bench == bench)?;
+    let report = reports.first()?;
+    let mut figure = single(one, report);
+    for other in &reports[1..] {
+        figure.rows.extend(single(one, other).rows);
+    }
+    Some(figure)
+}
+
+/// The figure of one report, whose one panel says what it is of.
+fn single(one: &One, report: &Report) -> Figure {
     let metric = (one.metric)(report);
     let rows: Vec<_> = report.rows.iter().filter(|row| row.metric == metric).collect();
     let bars = rows.iter().enumerate().map(|(slot, row)| {
@@ -111,16 +120,17 @@ pub fn special(bench: &str, reports: &[Report]) -> Option<Figure> {
             }
             _ => label(report, &row.workload, &row.placement, metric),
         };
-        bar(report, row, slot, label)
+        bar(row, slot, label)
     });
     let lab = &report.lab;
     let quick = if lab.quick { "QUICK, no measurement; " } else { "" };
     let panel = Bars {
         bars: bars.collect(),
         names: rows.iter().map(|row| format!("{}, {}", row.workload, row.placement)).collect(),
+        title: format!("{}, {}", report.lab.disk, clock(report)),
         ..Bars::default()
     };
-    Some(Figure {
+    Figure {
         title: one.title.into(),
         source: format!(
             "{quick}{}; lines from the smallest to the largest; {}, Linux {}, {}",
@@ -131,7 +141,7 @@ pub fn special(bench: &str, reports: &[Report]) -> Option<Figure> {
         ),
         rows: vec![vec![Panel::Bars(panel)]],
         ..Figure::default()
-    })
+    }
 }
 
 /// A row of panels for each metric of each report: a panel for each load, a bar for each placement.
@@ -155,9 +165,9 @@ pub fn figure(reports: &[Report]) -> Figure {
     Figure { title, source, rows: reports.iter().flat_map(rows).collect(), ..Figure::default() }
 }
 
-/// Whether loads of disks were measured, whatever the report is called.
+/// Whether it is of the benchmark of disks: `make demo` is, too.
 fn is_disk(report: &Report) -> bool {
-    report.rows.iter().any(|row| known(&row.workload))
+    matches!(report.bench.as_str(), "disk" | "demo") || report.bench.starts_with("work")
 }
 
 fn known(load: &str) -> bool {
@@ -203,7 +213,7 @@ fn rows(report: &Report) -> Vec<Vec<Panel>> {
             let bars = rows.iter().map(|row| {
                 let slot = names.iter().position(|name| *name == row.placement);
                 let label = label(report, load, &row.placement, metric);
-                bar(report, row, slot.unwrap_or_default(), label)
+                bar(row, slot.unwrap_or_default(), label)
             });
             let bars: Vec<_> = bars.collect();
             let panel = Bars {
@@ -228,7 +238,7 @@ mod tests {
     use crate::report::{Lab, Measurement};
 
     #[test]
-    fn of_a_disk_only_the_chosen_metrics_are_drawn_whatever_the_report_is_called() {
+    fn of_the_demonstration_the_same_metrics_are_drawn_as_of_the_benchmark_of_disks() {
         let one = Measurement::new(1, "randread-4k-qd1", "kernel").with("iops", 7.0);
         let report = Report::new("demo", Lab::default(), &[one.with("errors", 0.0)]);
         let figure = draw(&[report]).unwrap();

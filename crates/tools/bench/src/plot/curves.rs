@@ -196,14 +196,15 @@ fn by_rate(report: &Report, placement: &str, metric: &str) -> Points {
 /// of Ganapathy et al. 2008.
 pub fn delays(reports: &[Report]) -> Figure {
     let panel = |report: &Report, metric: &str, name: &str| {
-        let delay = |placement: &str| placement.strip_prefix("delay-")?.parse::<f64>().ok();
+        let delay = |placement: &str| placement.strip_prefix("delay-")?.parse::<u32>().ok();
         let curves = DELAYS.into_iter().map(|key| {
             let rows =
                 report.rows.iter().filter(|row| row.workload == key.0 && row.metric == metric);
             // From no delay on in powers of ten.
             let at = |us: f64| (us + 1.0).log10();
-            let mut all: Vec<_> =
-                rows.filter_map(|row| Some((at(delay(&row.placement)?), &row.summary))).collect();
+            let mut all: Vec<_> = rows
+                .filter_map(|row| Some((at(delay(&row.placement)?.into()), &row.summary)))
+                .collect();
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
             let points = all.iter().map(|(at, row)| (*at, row.median)).collect();
             let ranges = all.iter().map(|(at, row)| (*at, row.min, row.max)).collect();

@@ -334,11 +334,12 @@ impl Curves {
         }
         for curve in self.curves.iter().filter(|curve| !curve.points.is_empty()) {
             for &(at, least, most) in &curve.ranges {
-                let line = vec![(at, least), (at, most)];
+                let line = vec![(at, least.max(0.0)), (at, most.max(0.0))];
                 chart.draw_series([PathElement::new(line, curve.colour)])?;
             }
             let style = curve.colour.stroke_width(if curve.percent { 1 } else { 2 });
-            let points = curve.points.iter().copied();
+            // Axes begin at 0, and a file may have anything.
+            let points = curve.points.iter().map(|&(at, value)| (at, value.max(0.0)));
             match (curve.percent && percent, curve.dashes) {
                 (false, None) => drop(chart.draw_series(LineSeries::new(points, style))?),
                 (true, None) => drop(chart.draw_secondary_series(LineSeries::new(points, style))?),

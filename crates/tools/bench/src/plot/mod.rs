@@ -24,14 +24,20 @@ use crate::table::rounded;
 /// plotters refuses.
 pub fn draw(reports: &[Report]) -> Result<String, Error> {
     let name = reports.first().map_or("", |report| report.bench.as_str());
-    let figure = match name.split('-').next().unwrap_or(name) {
+    let figure = match kind(name) {
         "leslie" => curves::sizes(reports),
         "timeline" => steps::figure(reports),
-        _ if name == "udp-echo" => curves::echo(reports),
-        "split" if name == "split" => curves::delays(reports),
+        "udp-echo" => curves::echo(reports),
+        "split" => curves::delays(reports),
         _ => bars::special(name, reports).unwrap_or_else(|| bars::figure(reports)),
     };
     figure.draw()
+}
+
+/// What reports of the benchmark `name` are drawn as: those of one kind can be in one figure.
+pub fn kind(name: &str) -> &str {
+    let by_controller = ["leslie", "timeline"].into_iter();
+    by_controller.into_iter().find(|kind| name.split('-').next() == Some(kind)).unwrap_or(name)
 }
 
 fn clock(report: &Report) -> String {
@@ -57,7 +63,7 @@ fn label(report: &Report, workload: &str, placement: &str, metric: &str) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Lab, Measurement};
+    use crate::report::{Lab, Measurement, Row};
 
     /// All texts of a figure.
     pub fn texts(figure: &str) -> Vec<&str> {
@@ -117,6 +123,36 @@ mod tests {
         let figure = draw(&[report]).unwrap();
         assert!(texts(&figure).contains(&"recovery_ms_p50, ms"), "{:?}", texts(&figure));
         assert!(draw(&[]).unwrap().ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn two_reports_of_one_benchmark_are_both_drawn() {
+        for bench in ["tcp", "loopback", "irq-delay", "dde", "kill"] {
+            let one = |load: &str| {
+                let mut report = report("wall", "iops");
+                report.bench = bench.into();
+                for row in &mut report.rows {
+                    row.workload = load.into();
+                    row.metric = "iops".into();
+                }
+                let metrics =
+                    ["bytes_per_instruction", "packets_s", "process_us_mean", "latency_us_mean"];
+                let more: Vec<_> = metrics
+                    .iter()
+                    .flat_map(|metric| {
+                        report
+                            .rows
+                            .iter()
+                            .map(|row| Row { metric: (*metric).into(), ..row.clone() })
+                    })
+                    .collect();
+                report.rows.extend(more);
+                report
+            };
+            let figure = draw(&[one("first"), one("second")]).unwrap();
+            let texts = texts(&figure).join("|");
+            assert!(texts.contains("first") && texts.contains("second"), "{bench}: {texts}");
+        }
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub struct Report {
     pub own: Map<String, Value>,
 }
 
+/// The largest figure that a report may have: what is larger can be no measurement, and a figure's
+/// axis has no place for it.
+const MOST: f64 = 1e15;
+
 /// Names that a benchmark cannot give to what is its own.
 const FIELDS: [&str; 8] =
     ["schema", "bench", "version", "provenance", "lab", "rows", "ratios", "facts"];
@@ -240,14 +244,65 @@ impl Report {
         serde_json::from_value(own).map_err(|error| Error::format("a report", error))
     }
 
-    /// Reads the file at `path`.
+    /// Reads the one report of the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read, or is no report.
+    /// As [`Report::read_all`]; or the file has another number of reports.
     pub fn read(path: &Path) -> Result<Self, Error> {
+        let mut all = Self::read_all(path)?;
+        match (all.pop(), all.is_empty()) {
+            (Some(report), true) => Ok(report),
+            _ => Err(Error::Invalid(format!("{}: not one report", path.display()))),
+        }
+    }
+
+    /// Reads the reports of the file at `path`: one after the other, or in a list.
+    ///
+    /// # Errors
+    /// It cannot be read, or has something that is no report of this version.
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Part {
+            Many(Vec<Report>),
+            One(Box<Report>),
+        }
         let name = path.display();
         let text = fs::read(path).map_err(|error| Error::os(format!("reading {name}"), error))?;
-        serde_json::from_slice(&text).map_err(|error| Error::format(format!("{name}"), error))
+        let mut all = Vec::new();
+        for part in serde_json::Deserializer::from_slice(&text).into_iter::<Value>() {
+            let parsed = part.and_then(|part| match part.is_array() {
+                true => serde_json::from_value(part).map(Part::Many),
+                false => serde_json::from_value(part).map(|one| Part::One(Box::new(one))),
+            });
+            match parsed.map_err(|error| Error::format(format!("{name}"), error))? {
+                Part::Many(many) => all.extend(many),
+                Part::One(one) => all.push(*one),
+            }
+        }
+        let wrong = all.iter().find_map(Self::defect);
+        wrong.map_or(Ok(all), |wrong| Err(Error::Invalid(format!("{name}: {wrong}"))))
+    }
+
+    /// Why it is no report that this version can use. A file may have been written by anybody.
+    fn defect(&self) -> Option<String> {
+        // Reports of before the schema had a name have none.
+        if !["", SCHEMA].contains(&self.schema.as_str()) || self.version > VERSION {
+            return Some(format!(
+                "it is of schema {:?}, version {}; this ring3 reads {SCHEMA} up to version \
+                 {VERSION}",
+                self.schema, self.version
+            ));
+        }
+        let row = self.rows.iter().find(|row| {
+            let Summary { min, median, max, .. } = row.summary;
+            let is_sound = min <= median && median <= max && -MOST <= min && max <= MOST;
+            !is_sound
+        })?;
+        Some(format!(
+            "{} of {} {}: not a smallest, a middle and a largest figure of at most {MOST:e}",
+            row.metric, row.workload, row.placement
+        ))
     }
 
     /// Writes it to a file at `path`, whose folder is made if need be.
@@ -286,10 +341,12 @@ impl Report {
         self.ratios.iter().find(same).map(|ratio| ratio.median)
     }
 
-    /// Whether each of `metrics` that was counted is 0: what must not be.
+    /// Whether each of `metrics` was counted, and is 0: what must not be.
     pub fn has_none_of(&self, metrics: &[&str]) -> bool {
-        let of = |row: &&Row| metrics.contains(&row.metric.as_str());
-        self.rows.iter().filter(of).all(|row| row.summary.max == 0.0)
+        metrics.iter().all(|metric| {
+            let mut rows = self.rows.iter().filter(|row| row.metric == *metric).peekable();
+            rows.peek().is_some() && rows.all(|row| row.summary.max == 0.0)
+        })
     }
 
     /// What was so of a placement.
@@ -569,8 +626,8 @@ mod tests {
             (report.fact("sim", "model"), report.fact("sim", "quick")),
             (Some("nvme"), Some("true"))
         );
-        assert!(!report.has_none_of(&["errors", "stall_ms_p99"]));
-        assert!(report.has_none_of(&["errors"]));
+        assert!(!report.has_none_of(&["stall_ms_p99"]));
+        assert!(!report.has_none_of(&["errors"]), "what was not counted is not known to be 0");
         let json = serde_json::to_value(&report).unwrap();
         assert!(
             json["model"] == "nvme" && json["rows"].is_array() && json["list"][0] == 1,
@@ -584,6 +641,34 @@ mod tests {
             "mode": "wall", "vcpus": 2}, "rows": [], "ratios": []}"#;
         let report: Report = serde_json::from_str(text).unwrap();
         assert_eq!((report.bench.as_str(), report.schema.as_str()), ("disk", ""));
+    }
+
+    #[test]
+    fn a_file_has_reports_one_after_the_other_or_in_a_list_and_none_that_cannot_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reports");
+        let report = Report::new("disk", Lab::default(), &rounds());
+        let text = report.text().unwrap();
+        for (file, count) in
+            [(text.clone() + &text, 2), (format!("[{text},{text},{text}]"), 3), (text, 1)]
+        {
+            fs::write(&path, file).unwrap();
+            assert_eq!(Report::read_all(&path).unwrap().len(), count);
+        }
+        let wrong = |change: fn(&mut Report)| {
+            let mut report = report.clone();
+            change(&mut report);
+            fs::write(&path, report.text().unwrap()).unwrap();
+            Report::read(&path).unwrap_err().to_string()
+        };
+        assert!(wrong(|report| report.schema = "other".into()).contains("of schema \"other\""));
+        assert!(wrong(|report| report.version = 99).contains("version 99"));
+        for change in [
+            |report: &mut Report| report.rows[0].summary.max = 1.79e308,
+            |report: &mut Report| report.rows[0].summary.min = 1e9,
+        ] {
+            assert!(wrong(change).contains("not a smallest, a middle and a largest"));
+        }
     }
 
     #[test]

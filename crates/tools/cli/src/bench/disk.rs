@@ -105,6 +105,7 @@ pub struct Args {
 
 /// What is measured of this machine.
 #[derive(Clone, Default, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Target {
     /// With --here: the block device that the kernel drives.
     #[arg(long, requires = "here")]
@@ -130,6 +131,7 @@ pub struct Target {
 
 /// The rounds of a plan from `first` on, in a guest: each step is a line of JSON.
 #[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Turns {
     pub plan: Plan,
     pub first: u32,

@@ -140,6 +140,8 @@ fn show(whose: (&str, &str), outcome: &impl Serialize, json: bool) -> Result<Exi
         true => outln!("{}", serde_json::to_string(&report)?),
         false => crate::output::write(format_args!("{}", render_figures(&report))),
     }
-    let is_right = report.has_none_of(&["mismatches", "resets"]);
+    let wrong: &[&str] =
+        if whose.0 == "kill" { &["mismatches"] } else { &["mismatches", "resets"] };
+    let is_right = report.has_none_of(wrong);
     Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -40,6 +40,7 @@ const SPARE_DESCRIPTORS: u64 = 12;
 
 /// What a life is told.
 #[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Orders {
     /// What will go wrong.
     pub spec: Spec,

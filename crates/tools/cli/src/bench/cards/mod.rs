@@ -137,6 +137,7 @@ impl<S: Study> Choice<S> {
 
 /// What a guest does with its cards.
 #[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Task {
     /// Whether its clock counts instructions.
     pub instructions: bool,
