@@ -107,9 +107,17 @@ fn idle(subject: &Subject<'_>) -> Step {
     for lba in 0..64 {
         subject.read(&mut *queue, lba % subject.info().blocks, 1)?;
     }
-    let before = cpu();
-    queue.wait(Deadline::after(LONG))?;
-    let used = cpu().saturating_sub(before);
+    let mut used = Duration::MAX;
+    // In a guest, time in which the host does not run its processor is counted, too: what is
+    // burnt by looking is burnt each time.
+    for _ in 0..3 {
+        let before = cpu();
+        queue.wait(Deadline::after(LONG))?;
+        used = used.min(cpu().saturating_sub(before));
+        if used < LONG / 20 {
+            break;
+        }
+    }
     ensure!(used < LONG / 20, "{used:?} of CPU in {LONG:?} of doing nothing");
     Ok(())
 }
