@@ -58,20 +58,6 @@ fn what_is_written_behind_a_power_that_failed_is_not_taken_for_lost() {
 }
 
 #[test]
-fn what_is_durable_by_itself_is_not_lost() {
-    both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8).with_fua());
-        lose_power(&bench);
-        assert_eq!(flush(&mut *queue), Ok(()));
-    });
-    let bench = bench(",cache=off");
-    let mut queue = bench.queue(8);
-    succeed(&mut *queue, write(&bench, 8));
-    lose_power(&bench);
-    assert_eq!(flush(&mut *queue), Ok(()));
-}
-
-#[test]
 fn a_loss_is_remembered_past_a_command_that_failed() {
     both_levels(|bench, mut queue| {
         succeed(&mut *queue, write(&bench, 8));
@@ -79,29 +65,6 @@ fn a_loss_is_remembered_past_a_command_that_failed() {
         bench.handle.plan().add(Rule::io(Action::Error(0x40), FAULT_READ));
         assert!(run(&mut *queue, bench.read(1)).of(1).is_err());
         assert_eq!(flush(&mut *queue), Err(IoError::Transport));
-    });
-}
-
-#[test]
-fn a_loss_is_remembered_past_a_reset_of_the_controller() {
-    both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
-        lose_power(&bench);
-        bench.controller.reset().unwrap();
-        assert_eq!(flush(&mut *queue), Err(IoError::Transport));
-    });
-}
-
-#[test]
-fn a_loss_is_remembered_past_the_end_of_a_queue() {
-    both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
-        drop(queue);
-        lose_power(&bench);
-        let mut queue = bench.queue(8);
-        assert_eq!(flush(&mut *queue), Err(IoError::Transport));
-        drop(queue);
-        assert_eq!(flush(&mut *bench.queue(8)), Ok(()));
     });
 }
 
@@ -119,16 +82,6 @@ fn a_drive_that_comes_back_without_what_it_was_given_says_so_by_its_next_flush()
         );
         bench.handle.plug(0);
         assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
-    });
-}
-
-#[test]
-fn resets_that_follow_each_other_cost_no_written_data() {
-    both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
-        bench.controller.reset().unwrap();
-        bench.controller.reset().unwrap();
-        assert_eq!(flush(&mut *queue), Ok(()));
     });
 }
 

@@ -259,32 +259,6 @@ fn accesses_to_memory_that_always_fail_are_a_transport_error() {
 }
 
 #[test]
-fn an_error_of_the_link_is_repeated() {
-    assert_eq!(read_with(Action::Fatal), Ok(()));
-}
-
-#[test]
-fn a_command_whose_end_is_lost_is_repeated_after_the_time_out() {
-    assert_eq!(read_with(Action::Drop), Ok(()));
-    assert!(read_at(Level::Queued, Action::Drop).took >= TIMEOUT);
-}
-
-#[test]
-fn a_command_whose_end_is_always_lost_ends_with_a_time_out() {
-    assert_eq!(always(Action::Drop), Err(IoError::Timeout));
-}
-
-#[test]
-fn a_command_that_hangs_is_repeated_after_a_reset_of_the_drive() {
-    assert_eq!(read_with(Action::Hang), Ok(()));
-}
-
-#[test]
-fn a_command_that_is_late_but_in_time_is_waited_for() {
-    assert_eq!(read_with(Action::Delay(TIMEOUT / 4)), Ok(()));
-}
-
-#[test]
 fn a_command_that_ends_and_stays_issued_is_repeated_after_the_time_out() {
     assert_eq!(read_with(Action::Stuck), Ok(()));
 }
@@ -292,11 +266,6 @@ fn a_command_that_ends_and_stays_issued_is_repeated_after_the_time_out() {
 #[test]
 fn a_command_that_always_stays_issued_ends_with_a_time_out() {
     assert_eq!(always(Action::Stuck), Err(IoError::Timeout));
-}
-
-#[test]
-fn an_end_that_is_told_twice_ends_the_read_once() {
-    assert_eq!(read_with(Action::Duplicate), Ok(()));
 }
 
 #[test]
@@ -330,11 +299,6 @@ fn an_interrupt_without_a_reason_costs_nothing() {
 }
 
 #[test]
-fn data_that_the_controller_writes_elsewhere_are_blocked_and_the_read_is_unharmed() {
-    assert_eq!(read_with(Action::StrayDma(0xdead_0000)), Ok(()));
-}
-
-#[test]
 fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
     for kind in [IrqKind::Msi, IrqKind::Intx] {
         let options =
@@ -345,11 +309,6 @@ fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
         succeed(&mut *queue, bench.read(1));
         works(&bench, &mut *queue);
     }
-}
-
-#[test]
-fn an_interrupt_storm_is_held_back_and_the_read_ends() {
-    assert_eq!(read_with(Action::Storm(20_000)), Ok(()));
 }
 
 #[test]
@@ -519,27 +478,6 @@ fn commands_that_somebody_elses_reset_took_away_have_not_ended() {
 }
 
 #[test]
-fn a_controller_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memory_back() {
-    let bench = bench(",disks=2");
-    let free = bench.free();
-    let mut queues: Vec<_> =
-        bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
-    bench.handle.set_timing(Timing::Held);
-    for queue in &mut queues {
-        queue.submit(bench.read(1)).unwrap();
-        queue.ring();
-    }
-    bench.handle.remove();
-    for queue in &mut queues {
-        let outcome = finish(&mut **queue);
-        assert_eq!(outcome.of(1), Err(IoError::Gone));
-        assert_eq!(outcome.completions[0].data.len(), 512);
-    }
-    drop(queues);
-    assert_eq!(bench.free(), free);
-}
-
-#[test]
 fn a_controller_whose_reset_hangs_at_first_costs_a_function_reset() {
     bench(",fault=stuck-ready:enable");
 }
@@ -548,26 +486,6 @@ fn a_controller_whose_reset_hangs_at_first_costs_a_function_reset() {
 fn a_controller_whose_reset_hangs_is_not_opened() {
     let error = try_bench(",fault=stuck-ready:enable:1:all", short()).err().unwrap();
     assert!(error.to_string().contains("GHC.HR"), "{error}");
-}
-
-#[test]
-fn a_reset_of_the_controller_repeats_every_request_in_flight_of_every_drive() {
-    let bench = bench(",disks=3");
-    let mut queues: Vec<_> =
-        bench.controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
-    bench.handle.set_timing(Timing::Held);
-    for queue in &mut queues {
-        for token in 0..8 {
-            queue.submit(bench.read(token)).unwrap();
-        }
-        queue.ring();
-    }
-    bench.controller.reset().unwrap();
-    bench.handle.set_timing(Timing::Inline);
-    for queue in &mut queues {
-        let outcome = finish(&mut **queue);
-        assert!((0..8).all(|token| outcome.of(token) == Ok(())));
-    }
 }
 
 #[test]
@@ -641,42 +559,4 @@ fn dropping_everything_stops_the_ports_and_gives_all_memory_back() {
     assert_eq!(arena.free_bytes(), arena.len() - PersistentWords::BYTES);
     let device = handle.claim().unwrap();
     assert_eq!(device.config_read(pci::COMMAND, 2) & u32::from(pci::COMMAND_BUS_MASTER), 0);
-}
-
-#[test]
-fn random_faults_end_every_request_exactly_once() {
-    let bench = marked("", short());
-    let before = bench.free();
-    let mut queue = bench.queue(16);
-    let harmless = [
-        Action::Drop,
-        Action::Error(CRC),
-        Action::DmaError,
-        Action::Duplicate,
-        Action::BusyUntilReset,
-        Action::Stuck,
-        Action::Fatal,
-        Action::LoseInterrupt,
-        Action::WrongInterrupt,
-        Action::Hang,
-        Action::Storm(5000),
-    ];
-    for (round, action) in harmless.iter().cycle().take(harmless.len() * 2).enumerate() {
-        bench.handle.plan().clear();
-        bench.handle.plan().add(Rule::io(*action, FAULT_READ).nth(1 + round as u64 * 7 % 16));
-        for token in 0..16 {
-            queue.submit(bench.read(token)).unwrap();
-            if token % 5 == 0 {
-                queue.ring();
-            }
-        }
-        let outcome = finish(&mut *queue);
-        assert!((0..16).all(|token| outcome.of(token) == Ok(())), "{action:?}");
-        assert!(outcome.errors.is_empty(), "{action:?}: {:?}", outcome.errors);
-    }
-    bench.handle.plan().clear();
-    works(&bench, &mut *queue);
-    drop(queue);
-    assert_eq!(bench.free(), before);
-    assert_eq!(bench.handle.fault_count(), 0, "nothing was written where nothing was lent");
 }

@@ -182,19 +182,6 @@ fn writes_that_an_idle_drive_has_lost_with_its_power_are_not_flushed_well() {
 }
 
 #[test]
-fn a_power_that_fails_behind_a_flush_costs_nothing() {
-    each(TIMEOUT, |bench| {
-        let mut queue = bench.queue(0);
-        succeed(&mut *queue, bench.write(8));
-        succeed(&mut *queue, Request::flush(1));
-        bench.model.lose_power_of(0);
-        assert_eq!(flush(&mut *queue), Ok(()), "{}", bench.name);
-        drop(queue);
-        bench.close();
-    });
-}
-
-#[test]
 fn resets_by_the_driver_cost_no_written_data() {
     each(TIMEOUT, |bench| {
         let mut queue = bench.queue(0);

@@ -82,13 +82,6 @@ fn a_transfer_that_meets_memory_errors_for_ever_ends_with_a_transport_error() {
 }
 
 #[test]
-fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
-    for (_, bench) in read_with(Action::LoseInterrupt, Ok(())) {
-        assert_eq!(bench.drive(0).stats().resets, 0);
-    }
-}
-
-#[test]
 fn a_wrong_interrupt_ends_nothing_early() {
     for (_, bench) in read_with(Action::WrongInterrupt, Ok(())) {
         assert_eq!(bench.drive(0).stats().resets, 0);
@@ -96,40 +89,10 @@ fn a_wrong_interrupt_ends_nothing_early() {
 }
 
 #[test]
-fn an_interrupt_that_comes_twice_ends_one_command() {
-    read_with(Action::Duplicate, Ok(()));
-}
-
-#[test]
-fn an_interrupt_storm_is_held_back_and_the_read_ends() {
-    read_with(Action::Storm(50_000), Ok(()));
-}
-
-#[test]
 fn an_end_that_never_comes_costs_a_reset_after_the_time_out_and_the_read_is_repeated() {
     for (outcome, bench) in read_with(Action::Drop, Ok(())) {
         assert!(outcome.took >= TIMEOUT, "{:?}", outcome.took);
         assert_eq!(bench.drive(0).stats().resets, 1);
-    }
-}
-
-#[test]
-fn a_read_that_never_ends_times_out_after_three_attempts() {
-    let bench = bench("");
-    let mut queue = bench.queue(8);
-    bench.handle.plan().add(Rule::io(Action::Drop, FAULT_READ).always());
-    let (end, data) = execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    assert_eq!((end, data.len()), (Err(IoError::Timeout), 512));
-    assert_eq!(bench.handle.plan().fired(), 3);
-    bench.handle.plan().clear();
-    succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
-}
-
-#[test]
-fn an_end_that_is_late_but_in_time_is_waited_for() {
-    for (outcome, bench) in read_with(Action::Delay(TIMEOUT / 4), Ok(())) {
-        assert!(outcome.took >= TIMEOUT / 4);
-        assert_eq!(bench.drive(0).stats().resets, 0);
     }
 }
 
@@ -382,56 +345,12 @@ fn pio_meets_the_same_faults() {
 }
 
 #[test]
-fn a_function_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memory_back() {
-    let bench = bench(",disks=2");
-    let free = bench.free();
-    let mut queues = [bench.queue(8), bench.drive(1).open_queue(8).unwrap()];
-    bench.handle.plan().add(Rule::io(Action::Remove, FAULT_READ).nth(2));
-    for queue in &mut queues {
-        for token in 0..4 {
-            queue.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
-        }
-        queue.ring();
-    }
-    for queue in &mut queues {
-        let outcome = finish(&mut **queue);
-        let gone = outcome
-            .completions
-            .iter()
-            .filter(|completion| completion.result == Err(IoError::Gone))
-            .count();
-        assert!(
-            gone >= 3 && outcome.completions.iter().all(|completion| completion.data.len() == 512),
-            "{gone}"
-        );
-    }
-    drop(queues);
-    assert_eq!(bench.free(), free);
-}
-
-#[test]
 fn a_flush_that_does_not_end_is_repeated() {
     let bench = bench("");
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::Drop, opcode::FLUSH));
     assert_eq!(execute(&mut *queue, Request::flush(1)).0, Ok(()));
     bench.well_behaved();
-}
-
-#[test]
-fn a_queue_that_is_dropped_with_a_command_that_never_ends_gives_its_memory_back() {
-    let bench = bench("");
-    let free = bench.free();
-    let mut queue = bench.queue(8);
-    bench.handle.plan().add(Rule::io(Action::Drop, FAULT_READ).always());
-    for token in 0..4 {
-        queue.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
-    }
-    queue.ring();
-    drop(queue);
-    assert_eq!(bench.free(), free);
-    bench.handle.plan().clear();
-    succeed(&mut *bench.queue(8), Request::read(2, 0, 1, bench.buffer(512)));
 }
 
 #[test]

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme::{
-    Outcome, PATIENCE, TIMEOUT, bench, bench_with, bytes, execute, finish, reap_all, short,
-    succeed, try_bench,
+    Outcome, PATIENCE, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed,
+    try_bench,
 };
 use ring3_class::block::{Completion, IoError, Queue, Request};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error, Registers};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Options};
-use ring3_model::Timing;
 use ring3_model::fault::{Action, Rule};
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::opcode::{admin, nvm};
@@ -51,31 +50,6 @@ fn protocol_errors(outcome: &Outcome) -> usize {
         outcome.errors
     );
     outcome.errors.len()
-}
-
-#[test]
-fn a_dropped_completion_is_missed_after_the_time_out_and_the_read_repeated() {
-    let outcome = read_with(Action::Drop);
-    assert_eq!((outcome.of(1), outcome.errors.len()), (Ok(()), 0));
-    assert!(outcome.took >= TIMEOUT, "{:?}", outcome.took);
-}
-
-#[test]
-fn a_read_whose_completions_are_always_dropped_ends_with_a_time_out() {
-    let bench = bench("");
-    let mut queue = bench.queue(8);
-    bench.handle.plan().add(Rule::io(Action::Drop, nvm::READ).always());
-    let (end, data) = execute(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    assert_eq!((end, data.len()), (Err(IoError::Timeout), 512));
-    bench.handle.plan().clear();
-    succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
-}
-
-#[test]
-fn a_completion_that_is_late_but_in_time_is_waited_for() {
-    let outcome = read_with(Action::Delay(TIMEOUT / 4));
-    assert_eq!((outcome.of(1), outcome.errors.len()), (Ok(()), 0));
-    assert!(outcome.took >= TIMEOUT / 4);
 }
 
 #[test]
@@ -362,53 +336,6 @@ fn a_controller_that_never_comes_back_from_a_reset_ends_requests_with_a_transpor
 }
 
 #[test]
-fn a_fatal_status_resets_the_controller_and_repeats_what_was_in_flight() {
-    let outcome = read_with(Action::Fatal);
-    assert_eq!((outcome.of(1), outcome.errors.len()), (Ok(()), 0));
-    assert!(outcome.took < PATIENCE);
-}
-
-#[test]
-fn a_device_that_is_pulled_out_ends_all_requests_as_gone_and_gives_their_memory_back() {
-    let bench = bench("");
-    let before = bench.free();
-    bench.handle.set_timing(Timing::Held);
-    let mut queue = bench.queue(8);
-    for token in 0..8 {
-        queue.submit(Request::read(token, 0, 8, bench.buffer(4096))).unwrap();
-    }
-    queue.ring();
-    bench.handle.remove();
-    let outcome = finish(&mut *queue);
-    for token in 0..8 {
-        assert_eq!(outcome.of(token), Err(IoError::Gone));
-    }
-    assert!(
-        outcome.errors.iter().all(|error| matches!(error, Error::Gone))
-            && !outcome.errors.is_empty(),
-        "{:?}",
-        outcome.errors
-    );
-    assert!(outcome.completions.iter().all(|completion| completion.data.len() == 4096));
-    drop((queue, outcome));
-    assert_eq!(bench.free(), before);
-}
-
-#[test]
-fn requests_to_a_device_that_is_gone_end_one_by_one_for_ever() {
-    let bench = bench("");
-    let mut queue = bench.queue(2);
-    bench.handle.remove();
-    for token in 0..20 {
-        queue.submit(Request::read(token, 0, 1, bench.buffer(512))).unwrap();
-        assert_eq!(finish(&mut *queue).of(token), Err(IoError::Gone));
-    }
-    // Nothing in flight: a sleep is a sleep.
-    assert!(!queue.wait(Deadline::after(Duration::from_millis(20))).unwrap());
-    assert!(matches!(bench.controller.smart(), Err(Error::Gone)));
-}
-
-#[test]
 fn an_interrupt_storm_is_held_back_and_the_read_ends() {
     let options = Options {
         interrupts: Interrupts::Only(IrqKind::MsiX),
@@ -428,22 +355,6 @@ fn an_interrupt_storm_is_held_back_and_the_read_ends() {
     }
     bench.handle.plan().clear();
     succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
-}
-
-#[test]
-fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
-    let options = Options { poll: Duration::ZERO, ..Options::default() };
-    let bench = bench_with(",delay=2ms", options);
-    let mut queue = bench.queue(8);
-    succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    bench.handle.plan().add(Rule::io(Action::LoseInterrupt, nvm::READ));
-    succeed(&mut *queue, Request::read(2, 0, 1, bench.buffer(512)));
-}
-
-#[test]
-fn data_that_the_device_writes_elsewhere_is_blocked_and_the_read_is_unharmed() {
-    let outcome = read_with(Action::StrayDma(0xdead_0000));
-    assert_eq!((outcome.of(1), outcome.errors.len()), (Ok(()), 0));
 }
 
 #[test]
@@ -511,88 +422,6 @@ fn a_queue_that_cannot_be_deleted_still_gives_its_memory_back() {
 }
 
 #[test]
-fn a_reset_repeats_every_request_in_flight_on_every_queue() {
-    let bench = bench("");
-    bench.handle.set_timing(Timing::Held);
-    let mut queues = [bench.queue(8), bench.queue(8)];
-    for queue in &mut queues {
-        for token in 0..8 {
-            queue
-                .submit(Request::write(token, token, 1, bench.filled(512, token as u8 + 1)))
-                .unwrap();
-        }
-        queue.ring();
-    }
-    assert_eq!(bench.handle.held(), 16);
-    bench.handle.set_timing(Timing::Inline);
-    bench.controller.reset().unwrap();
-    for queue in &mut queues {
-        let outcome = finish(&mut **queue);
-        assert!(
-            (0..8).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty(),
-            "{:?}",
-            outcome.errors
-        );
-    }
-}
-
-#[test]
-fn what_completed_before_a_reset_is_not_repeated() {
-    let bench = bench("");
-    let mut queue = bench.queue(8);
-    queue.submit(Request::write(1, 0, 1, bench.filled(512, 1))).unwrap();
-    queue.ring();
-    let commands = bench.handle.counters().commands;
-    bench.controller.reset().unwrap();
-    assert_eq!(finish(&mut *queue).of(1), Ok(()));
-    assert_eq!(bench.handle.counters().commands, commands);
-}
-
-#[test]
-fn requests_submitted_but_not_rung_before_a_reset_are_not_lost() {
-    let bench = bench("");
-    let mut queue = bench.queue(8);
-    queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
-    bench.controller.reset().unwrap();
-    assert_eq!(finish(&mut *queue).of(1), Ok(()));
-}
-
-#[test]
-fn a_sleeping_owner_is_told_of_a_reset_by_its_tick() {
-    let bench = bench("");
-    bench.handle.set_timing(Timing::Held);
-    let mut queue = bench.queue(8);
-    queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
-    queue.ring();
-    assert!(queue.arm().unwrap());
-    bench.handle.set_timing(Timing::Inline);
-    bench.controller.reset().unwrap();
-    queue.tick(Instant::now()).unwrap();
-    let mut outcome = Outcome::default();
-    reap_all(&mut *queue, &mut outcome);
-    assert_eq!(outcome.of(1), Ok(()));
-}
-
-#[test]
-fn queues_that_fail_together_are_reset_once_each_round_and_all_recover() {
-    let bench = bench(",queues=4");
-    bench.handle.plan().add(Rule::io(Action::Drop, nvm::READ).times(4));
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            let (bench, disk) = (&bench, bench.disk());
-            scope.spawn(move || {
-                let mut queue = disk.open_queue(4).unwrap();
-                for token in 0..20 {
-                    let (end, _) =
-                        execute(&mut *queue, Request::read(token, 0, 1, bench.buffer(512)));
-                    assert_eq!(end, Ok(()));
-                }
-            });
-        }
-    });
-}
-
-#[test]
 fn a_reset_that_finds_no_queues_to_create_gives_up_in_the_end() {
     let bench = bench("");
     let mut queue = bench.queue(4);
@@ -606,45 +435,11 @@ fn a_reset_that_finds_no_queues_to_create_gives_up_in_the_end() {
 }
 
 #[test]
-fn random_faults_end_every_request_exactly_once() {
-    let actions = [
-        Action::Drop,
-        Action::Delay(TIMEOUT / 8),
-        Action::Hang,
-        Action::Duplicate,
-        Action::Reorder,
-        Action::WrongId(0x11),
-        Action::Invent(0x401),
-        Action::WrongPhase,
-        Action::Status(Status::INTERRUPTED.0),
-        Action::Status(Status::UNRECOVERED_READ.0),
-        Action::Fatal,
-        Action::LoseInterrupt,
-    ];
-    let bench = bench("");
-    let before = bench.free();
-    let mut queue = bench.queue(16);
-    for (round, action) in actions.iter().cycle().take(36).enumerate() {
-        bench.handle.plan().clear();
-        bench.handle.plan().add(Rule::io(*action, nvm::READ).nth(1 + round as u64 * 7 % 16));
-        for token in 0..16 {
-            queue.submit(Request::read(token, token, 1, bench.buffer(512))).unwrap();
-        }
-        let outcome = finish(&mut *queue);
-        assert!((0..16).all(|token| outcome.of(token) == Ok(())), "{action:?}");
-        // A duplicate that comes last may still lie in the ring.
-        reap_all(&mut *queue, &mut Outcome::default());
-    }
-    drop(queue);
-    assert_eq!(bench.free(), before);
-    assert_eq!(bench.handle.fault_count(), 0, "nothing was written where nothing was lent");
-    assert_eq!(bench.handle.complaints(), Vec::<String>::new());
-}
-
-#[test]
 fn every_test_that_the_table_of_faults_names_exists() {
     let table = include_str!("../../../../docs/faults.md");
     let tests = [
+        include_str!("disk_faults.rs"),
+        include_str!("disk_caches.rs"),
         include_str!("nvme_faults.rs"),
         include_str!("nvme_resets.rs"),
         include_str!("nvme_revalidate.rs"),
@@ -676,4 +471,23 @@ fn every_test_that_the_table_of_faults_names_exists() {
     for name in named {
         assert!(tests.contains(&format!("\nfn {name}()")), "{name}");
     }
+}
+
+#[test]
+fn the_log_of_a_controller_that_is_gone_is_an_error() {
+    let bench = bench("");
+    bench.handle.remove();
+    assert!(matches!(bench.controller.smart(), Err(Error::Gone)));
+}
+
+#[test]
+fn what_completed_before_a_reset_is_not_repeated() {
+    let bench = bench("");
+    let mut queue = bench.queue(8);
+    queue.submit(Request::write(1, 0, 1, bench.filled(512, 1))).unwrap();
+    queue.ring();
+    let commands = bench.handle.counters().commands;
+    bench.controller.reset().unwrap();
+    assert_eq!(finish(&mut *queue).of(1), Ok(()));
+    assert_eq!(bench.handle.counters().commands, commands);
 }

@@ -73,40 +73,6 @@ fn an_admin_command_ends_at_once_when_the_controller_is_reset_and_the_next_one_w
 }
 
 #[test]
-fn a_flush_after_a_loss_of_power_fails_once_if_writes_were_not_flushed() {
-    let bench = patient("");
-    let mut queue = bench.queue(4);
-    write(&bench, &mut *queue);
-    bench.handle.lose_power();
-    assert_eq!(flush(&mut *queue), Err(IoError::Transport));
-    assert_eq!(flush(&mut *queue), Ok(()));
-    write(&bench, &mut *queue);
-    assert_eq!(flush(&mut *queue), Ok(()));
-}
-
-#[test]
-fn a_loss_of_power_that_a_read_meets_fails_the_flush_that_comes_later() {
-    let bench = patient("");
-    let mut queue = bench.queue(4);
-    write(&bench, &mut *queue);
-    bench.handle.lose_power();
-    succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    write(&bench, &mut *queue);
-    assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
-}
-
-#[test]
-fn a_loss_of_power_fails_a_flush_of_each_queue() {
-    let bench = patient("");
-    let (mut writer, mut other) = (bench.queue(4), bench.queue(4));
-    write(&bench, &mut *writer);
-    bench.handle.lose_power();
-    for queue in [&mut other, &mut writer] {
-        assert_eq!((flush(&mut **queue), flush(&mut **queue)), (Err(IoError::Transport), Ok(())));
-    }
-}
-
-#[test]
 fn a_reset_of_the_function_without_a_loss_of_power_fails_no_flush() {
     let bench = patient("");
     let mut queue = bench.queue(4);
@@ -175,49 +141,6 @@ fn flushes_that_meet_the_loss_of_power_themselves_all_fail() {
         assert_eq!(finish(&mut **queue).of(2), Err(IoError::Transport));
     }
     assert_eq!(flush(&mut *queues[0]), Ok(()));
-}
-
-#[test]
-fn what_was_flushed_or_written_through_is_not_lost_and_no_flush_fails() {
-    let bench = patient("");
-    let mut queue = bench.queue(4);
-    write(&bench, &mut *queue);
-    assert_eq!(flush(&mut *queue), Ok(()));
-    succeed(&mut *queue, Request::write(3, 1, 1, bench.filled(512, 0x22)).with_fua());
-    bench.handle.lose_power();
-    write(&bench, &mut *queue);
-    assert_eq!(flush(&mut *queue), Ok(()));
-    let mut medium = [0; 1024];
-    assert!(bench.handle.peek(1, 0, &mut medium));
-    assert_eq!((medium[0], medium[512]), (0x11, 0x22));
-}
-
-#[test]
-fn without_a_volatile_cache_a_loss_of_power_fails_no_flush() {
-    let bench = patient(",cache=off");
-    let mut queue = bench.queue(4);
-    write(&bench, &mut *queue);
-    bench.handle.lose_power();
-    assert_eq!(flush(&mut *queue), Ok(()));
-}
-
-#[test]
-fn a_reset_that_the_driver_makes_itself_fails_no_flush() {
-    let bench = bench("");
-    let mut queue = bench.queue(4);
-    write(&bench, &mut *queue);
-    bench.controller.reset().unwrap();
-    succeed(&mut *queue, Request::read(1, 0, 1, bench.buffer(512)));
-    assert_eq!(flush(&mut *queue), Ok(()));
-}
-
-#[test]
-fn zeroes_that_were_not_flushed_are_writes() {
-    let bench = patient("");
-    let mut queue = bench.queue(4);
-    succeed(&mut *queue, Request::write_zeroes(1, 0, 8));
-    bench.handle.lose_power();
-    assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
 }
 
 #[test]

@@ -20,7 +20,6 @@ const TIMEOUT: Duration = Duration::from_millis(80);
 /// Both layouts, and requests in the queue itself.
 const LAYOUTS: [&str; 3] = ["", ",packed=on", ",indirect=off,packed=on"];
 const READ: u8 = blk::IN as u8;
-const WRITE: u8 = blk::OUT as u8;
 
 struct Bench {
     disk: Disk,
@@ -87,18 +86,6 @@ fn an_end_that_does_not_come_is_found_by_its_time_and_the_request_repeated_with_
             bench.is_well(&mut *queue);
         }
     }
-}
-
-#[test]
-fn a_request_that_never_ends_is_given_up_after_its_third_chance() {
-    let bench = bench("");
-    let mut queue = bench.queue();
-    bench.handle.plan().add(Rule::io(Action::Drop, READ).always());
-    queue.submit(bench.read(1)).unwrap();
-    assert_eq!(finish(&mut *queue).of(1), Err(IoError::Timeout));
-    assert_eq!(bench.handle.plan().fired(), 3);
-    bench.handle.plan().clear();
-    bench.is_well(&mut *queue);
 }
 
 #[test]
@@ -238,45 +225,6 @@ fn a_disk_that_needs_a_reset_gets_it_and_all_queues_repeat_what_they_have() {
 }
 
 #[test]
-fn a_reset_by_somebody_else_fails_the_next_flush_if_writes_may_be_lost_and_no_other() {
-    for (options, after) in [("", Err(IoError::Transport)), (",cache=off", Ok(()))] {
-        let bench = bench(options);
-        let mut queue = bench.queue();
-        succeed(&mut *queue, Request::write(1, 0, 8, bench.buffer(1)));
-        bench.handle.lose_power();
-        queue.submit(bench.read(2)).unwrap();
-        let outcome = finish(&mut *queue);
-        assert_eq!(outcome.of(2), Ok(()), "{:?}", outcome.errors);
-        assert_eq!(execute(&mut *queue, Request::flush(3)).0, after, "{options}");
-        assert_eq!(execute(&mut *queue, Request::flush(4)).0, Ok(()));
-        let asked = Rule::io(Action::Drop, WRITE);
-        bench.handle.plan().add(asked);
-        succeed(&mut *queue, Request::write(5, 0, 8, bench.buffer(1)));
-        assert_eq!(
-            execute(&mut *queue, Request::flush(6)).0,
-            Ok(()),
-            "the driver's own reset loses nothing"
-        );
-    }
-}
-
-#[test]
-fn a_disk_that_is_pulled_out_ends_everything_as_gone() {
-    let bench = bench("");
-    let mut queue = bench.queue();
-    queue.submit(bench.read(1)).unwrap();
-    bench.handle.remove();
-    let outcome = finish(&mut *queue);
-    assert_eq!(outcome.of(1), Err(IoError::Gone));
-    assert!(
-        outcome.errors.iter().any(|error| matches!(error, Error::Gone)),
-        "{:?}",
-        outcome.errors
-    );
-    assert!(bench.disk.open_queue(1).is_err());
-}
-
-#[test]
 fn a_disk_that_does_not_reset_is_reset_as_a_function() {
     let bench = bench("");
     let mut queue = bench.queue();
@@ -284,36 +232,6 @@ fn a_disk_that_does_not_reset_is_reset_as_a_function() {
     let outcome = four_reads(&bench, &mut *queue, Action::Drop);
     assert!((1..5).all(|token| outcome.of(token) == Ok(())), "{:?}", outcome.errors);
     bench.is_well(&mut *queue);
-}
-
-#[test]
-fn a_lost_interrupt_is_found_by_a_tick() {
-    let bench = bench("");
-    let mut queue = bench.queue();
-    let outcome = four_reads(&bench, &mut *queue, Action::LoseInterrupt);
-    assert!((1..5).all(|token| outcome.of(token) == Ok(())) && outcome.errors.is_empty());
-    assert_eq!(bench.handle.counters().starts, 1);
-}
-
-#[test]
-fn requests_in_flight_are_lost_with_their_queue_and_nothing_is_written_afterwards() {
-    for layout in LAYOUTS {
-        let bench = bench(layout);
-        let free = bench.disk.dma().arena().free_bytes();
-        let mut queue = bench.queue();
-        bench.handle.plan().add(Rule::io(Action::Hang, READ).always());
-        (1..5).for_each(|token| queue.submit(bench.read(token)).unwrap());
-        queue.ring();
-        assert_eq!(bench.handle.held(), 4);
-        drop(queue);
-        assert_eq!(
-            (bench.handle.held(), bench.disk.dma().arena().free_bytes()),
-            (0, free),
-            "{layout}"
-        );
-        bench.handle.plan().clear();
-        bench.is_well(&mut *bench.queue());
-    }
 }
 
 #[test]
@@ -384,42 +302,6 @@ fn a_disk_that_says_nonsense_of_itself_or_nothing_in_time_is_opened_or_refused()
     );
     let gone = open_with("", Action::Remove).err().unwrap();
     assert!(matches!(gone, Error::Gone), "{gone}");
-}
-
-#[test]
-fn one_fault_after_the_other_ends_every_request_exactly_once() {
-    let actions = [
-        Action::Drop,
-        Action::Delay(TIMEOUT / 8),
-        Action::Hang,
-        Action::Duplicate,
-        Action::Reorder,
-        Action::WrongId(0x11),
-        Action::Invent(0x401),
-        Action::Fatal,
-        Action::FunctionReset,
-        Action::LoseInterrupt,
-    ];
-    for layout in LAYOUTS {
-        let bench = bench(layout);
-        let free = bench.disk.dma().arena().free_bytes();
-        let mut queue = bench.queue();
-        for (round, action) in actions.iter().cycle().take(20).enumerate() {
-            bench.handle.plan().clear();
-            bench.handle.plan().add(Rule::io(*action, READ).nth(1 + round as u64 * 7 % 12));
-            (0..12).for_each(|token| queue.submit(bench.read(token)).unwrap());
-            let outcome = finish(&mut *queue);
-            assert!((0..12).all(|token| outcome.of(token) == Ok(())), "{layout} {action:?}");
-            reap_all(&mut *queue, &mut Outcome::default());
-        }
-        drop(queue);
-        let given_back = bench.disk.dma().arena().free_bytes();
-        assert_eq!(
-            (given_back, bench.handle.faults(), bench.handle.complaints()),
-            (free, vec![], vec![]),
-            "{layout}"
-        );
-    }
 }
 
 #[test]
@@ -513,18 +395,6 @@ fn a_disk_that_has_grown_is_written_on_and_one_that_has_shrunk_ends() {
     assert!(error.contains("another disk"), "{error}");
     assert_eq!(queue.submit(bench.read(1)).map_err(|rejected| rejected.error), Ok(()));
     assert_eq!(finish(&mut *queue).of(1), Err(IoError::Transport));
-}
-
-#[test]
-fn a_loss_fails_a_flush_of_each_queue() {
-    let bench = bench("");
-    let mut queues = [bench.queue(), bench.queue()];
-    succeed(&mut *queues[0], Request::write(1, 7, 8, bench.buffer(0x5a)));
-    bench.handle.lose_power();
-    for queue in queues.iter_mut().rev() {
-        assert_eq!(execute(&mut **queue, Request::flush(3)).0, Err(IoError::Transport));
-        assert_eq!(execute(&mut **queue, Request::flush(4)).0, Ok(()));
-    }
 }
 
 #[test]
