@@ -77,31 +77,65 @@ fn queue(log: Log, sectors: u32) -> (Queue, Place) {
     (Queue::open(memory, &vring, features::VERSION_1, Some(log), Begin::Fresh).unwrap(), status)
 }
 
+/// A thread's server that waits for its first queue, and what it is told by.
+struct Bench {
+    server: VduseQueueServer<'static>,
+    commands: Arc<CommandChannel>,
+    gate: Arc<QueueHandover>,
+    log: Log,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let log =
+            Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
+        let commands = CommandChannel::new().unwrap();
+        // The server borrows it, and both are to be in one value.
+        let start = Box::leak(Box::new(start(log.clone(), &commands)));
+        let gate = start.gate.clone();
+        let server =
+            VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), start).unwrap();
+        Self { server, commands, gate, log, _folder: folder }
+    }
+
+    /// The driver has offered a read of `sectors` sectors, which is taken. Where its status goes.
+    fn offer(&mut self, sectors: u32) -> Place {
+        let (queue, status) = queue(self.log.clone(), sectors);
+        self.server.queue = Some(queue);
+        self.server.take_chains().unwrap();
+        status
+    }
+
+    /// The byte that the driver finds at `status`.
+    fn said(&self, status: Place) -> u8 {
+        let mut said = [0];
+        assert!(self.server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
+        said[0]
+    }
+}
+
 #[test]
 fn a_reset_is_over_when_the_disk_has_ended_what_it_had() {
-    let folder = tempfile::tempdir().unwrap();
-    let log =
-        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let commands = CommandChannel::new().unwrap();
-    let mut start = start(log.clone(), &commands);
-    let gate = start.gate.clone();
-    let mut server =
-        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+    let mut bench = Bench::new();
+    let gate = bench.gate.clone();
     let _served = gate.serve();
-    server.queue = Some(queue(log, 1).0);
-    server.take_chains().unwrap();
-    assert_eq!(server.class.in_flight(), 1);
-    assert!(!gate.announce(None, Duration::ZERO), "nobody has acknowledged it yet");
-    server.apply_queue_change().unwrap();
+    bench.offer(1);
+    assert_eq!(bench.server.class.in_flight(), 1);
+    assert!(!bench.gate.announce(None, Duration::ZERO), "nobody has acknowledged it yet");
+    bench.server.apply_queue_change().unwrap();
     assert!(
-        server.queue.is_none() && server.change.is_some(),
+        bench.server.queue.is_none() && bench.server.change.is_some(),
         "the memory is let go of at once, and the disk still has its request"
     );
-    server.drive().unwrap();
-    assert_eq!(server.class.in_flight(), 0);
-    server.open_when_idle();
-    assert!(server.change.is_none() && gate.change().0 == 1 && gate.available() == 1);
-    assert!(server.again.is_empty() && server.free.len() == usize::from(SIZE));
+    bench.server.drive().unwrap();
+    assert_eq!(bench.server.class.in_flight(), 0);
+    bench.server.open_when_idle();
+    assert!(
+        bench.server.change.is_none() && bench.gate.change().0 == 1 && bench.gate.available() == 1
+    );
+    assert!(bench.server.again.is_empty() && bench.server.free.len() == usize::from(SIZE));
 }
 
 #[test]
@@ -110,67 +144,45 @@ fn the_log_is_empty_when_a_reset_is_over_and_keeps_what_is_in_flight_while_memor
         (None, 0),
         (Some(ReadyVirtqueue { vring: Vring::default(), features: 0, begin: Begin::Resume }), 1),
     ] {
-        let folder = tempfile::tempdir().unwrap();
-        let log =
-            Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-        let commands = CommandChannel::new().unwrap();
-        let mut start = start(log.clone(), &commands);
-        let gate = start.gate.clone();
-        let mut server =
-            VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
+        let mut bench = Bench::new();
+        let gate = bench.gate.clone();
         let _served = gate.serve();
-        server.queue = Some(queue(log.clone(), 1).0);
-        server.take_chains().unwrap();
-        gate.announce(opening, Duration::ZERO);
-        server.apply_queue_change().unwrap();
-        server.drive().unwrap();
-        assert_eq!(log.heads().count(), 1, "the disk still had the request");
-        server.open_when_idle();
-        assert_eq!(log.heads().count(), kept);
+        bench.offer(1);
+        bench.gate.announce(opening, Duration::ZERO);
+        bench.server.apply_queue_change().unwrap();
+        bench.server.drive().unwrap();
+        assert_eq!(bench.log.heads().count(), 1, "the disk still had the request");
+        bench.server.open_when_idle();
+        assert_eq!(bench.log.heads().count(), kept);
     }
 }
 
 #[test]
 fn a_change_that_was_applied_is_not_applied_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let log =
-        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let commands = CommandChannel::new().unwrap();
-    let mut start = start(log.clone(), &commands);
-    let gate = start.gate.clone();
-    let mut server =
-        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    gate.announce(None, Duration::ZERO);
-    server.apply_queue_change().unwrap();
-    server.queue = Some(queue(log, 1).0);
-    server.take_chains().unwrap();
-    server.apply_queue_change().unwrap();
+    let mut bench = Bench::new();
+    bench.gate.announce(None, Duration::ZERO);
+    bench.server.apply_queue_change().unwrap();
+    bench.offer(1);
+    bench.server.apply_queue_change().unwrap();
     assert!(
-        server.queue.as_ref().is_some_and(|queue| queue.available() == 1),
+        bench.server.queue.as_ref().is_some_and(|queue| queue.available() == 1),
         "the queue is where it was"
     );
-    gate.announce(None, Duration::ZERO);
-    server.apply_queue_change().unwrap();
-    assert!(server.queue.is_none());
+    bench.gate.announce(None, Duration::ZERO);
+    bench.server.apply_queue_change().unwrap();
+    assert!(bench.server.queue.is_none());
 }
 
 #[test]
 fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
-    let folder = tempfile::tempdir().unwrap();
-    let log =
-        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let commands = CommandChannel::new().unwrap();
-    let mut start = start(log.clone(), &commands);
-    let mut server =
-        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    server.queue = Some(queue(log, 1).0);
-    server.take_chains().unwrap();
-    commands.send(QueueCommand::Quiesce(Instant::now()));
-    server.handle_command().unwrap();
+    let mut bench = Bench::new();
+    bench.offer(1);
+    bench.commands.send(QueueCommand::Quiesce(Instant::now()));
+    bench.server.handle_command().unwrap();
     let limit = Instant::now() + Duration::from_secs(10);
     let ended = loop {
-        server.reactor.step(Some(Duration::from_millis(5))).unwrap();
-        match server.take_events() {
+        bench.server.reactor.step(Some(Duration::from_millis(5))).unwrap();
+        match bench.server.take_events() {
             Err(error) => break error,
             Ok(()) => assert!(Instant::now() < limit, "it waits on"),
         }
@@ -180,60 +192,30 @@ fn a_disk_that_does_not_end_its_requests_does_not_keep_the_thread_for_ever() {
 
 #[test]
 fn a_request_for_more_than_the_buffer_holds_fails_and_says_so_to_the_driver() {
-    let folder = tempfile::tempdir().unwrap();
-    let log =
-        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let commands = CommandChannel::new().unwrap();
-    let mut start = start(log.clone(), &commands);
-    let mut server =
-        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    let (queue, status) = queue(log, 16);
-    server.queue = Some(queue);
-    server.take_chains().unwrap();
-    assert_eq!((server.class.in_flight(), server.free.len()), (0, usize::from(SIZE)));
-    let mut said = [0];
-    assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
-    assert_eq!(said, [blk::IO_ERROR]);
+    let mut bench = Bench::new();
+    let status = bench.offer(16);
+    assert_eq!((bench.server.class.in_flight(), bench.server.free.len()), (0, usize::from(SIZE)));
+    assert_eq!(bench.said(status), blk::IO_ERROR);
 }
 
 #[test]
 fn a_disk_that_is_taken_from_its_users_fails_new_requests_and_does_not_see_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let log =
-        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let commands = CommandChannel::new().unwrap();
-    let mut start = start(log.clone(), &commands);
-    let mut server =
-        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    commands.send(QueueCommand::Refuse);
-    server.handle_command().unwrap();
-    let (queue, status) = queue(log, 1);
-    server.queue = Some(queue);
-    server.take_chains().unwrap();
-    assert_eq!((server.class.in_flight(), server.free.len()), (0, usize::from(SIZE)));
-    let mut said = [0];
-    assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
-    assert_eq!(said, [blk::IO_ERROR]);
+    let mut bench = Bench::new();
+    bench.commands.send(QueueCommand::Refuse);
+    bench.server.handle_command().unwrap();
+    let status = bench.offer(1);
+    assert_eq!((bench.server.class.in_flight(), bench.server.free.len()), (0, usize::from(SIZE)));
+    assert_eq!(bench.said(status), blk::IO_ERROR);
 }
 
 #[test]
 fn a_thread_whose_driver_is_abandoned_serves_errors_until_it_is_told_to_quiesce() {
-    let folder = tempfile::tempdir().unwrap();
-    let log =
-        Inflight::create(&folder.path().join("log"), (1, SIZE), b"").unwrap().queue(0).unwrap();
-    let commands = CommandChannel::new().unwrap();
-    let mut start = start(log.clone(), &commands);
-    let mut server =
-        VduseQueueServer::new(Reactor::new(0, Duration::ZERO).unwrap(), &mut start).unwrap();
-    let (queue, status) = queue(log, 1);
-    server.queue = Some(queue);
-    server.take_chains().unwrap();
-    assert_eq!(server.class.in_flight(), 1);
-    server.abandon("the driver panicked".into()).unwrap();
-    let mut said = [0];
-    assert!(server.queue.as_ref().unwrap().memory().read(status, 0, &mut said));
-    assert_eq!((said, server.class.in_flight()), ([blk::IO_ERROR], 0));
-    assert!(!server.is_over());
-    commands.send(QueueCommand::Quiesce(Instant::now()));
-    assert!(server.is_over(), "there is nothing that it could wait for");
+    let mut bench = Bench::new();
+    let status = bench.offer(1);
+    assert_eq!(bench.server.class.in_flight(), 1);
+    bench.server.abandon("the driver panicked".into()).unwrap();
+    assert_eq!((bench.said(status), bench.server.class.in_flight()), (blk::IO_ERROR, 0));
+    assert!(!bench.server.is_over());
+    bench.commands.send(QueueCommand::Quiesce(Instant::now()));
+    assert!(bench.server.is_over(), "there is nothing that it could wait for");
 }
