@@ -29,6 +29,7 @@ mod record;
 mod run;
 mod sandbox;
 mod serve;
+mod sizes;
 mod sleep;
 mod split;
 mod supervised;
