@@ -36,6 +36,7 @@ mod supervised;
 mod top;
 mod ublk;
 mod vduse;
+mod version;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
@@ -47,7 +48,7 @@ use ring3_process::log;
 /// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block
 /// device.
 #[derive(Parser)]
-#[command(name = "ring3", version, propagate_version = true)]
+#[command(name = "ring3", version, long_version = version::LONG, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
