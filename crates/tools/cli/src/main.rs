@@ -10,6 +10,7 @@ mod ata;
 mod bench;
 mod bind;
 mod blk;
+mod cache;
 mod controller;
 mod dde;
 mod demo;
@@ -136,6 +137,11 @@ enum Command {
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
+    /// List what is in the cache folder, and delete old entries.
+    ///
+    /// The cache is the folder RING3_CACHE, or else ring3 in XDG_CACHE_HOME or in ~/.cache. It has
+    /// what ring3 fetched (QEMU, kernels, sources) and built (guests, drivers).
+    Cache(cache::Args),
     /// What this program has another process of it do.
     #[command(name = job::COMMAND, hide = true)]
     Job(Box<job::Args>),
@@ -225,6 +231,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Wake(args) => sleep::wake(&args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
+        Command::Cache(args) => cache::run(&args),
     }
 }
 
