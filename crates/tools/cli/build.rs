@@ -1,4 +1,5 @@
-//! Tells the program which commit it is built from, for the reports that it writes.
+//! Tells the program which commit it is built from, for the reports that it writes and for
+//! `ring3 --version`.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,5 +23,9 @@ fn main() {
     }
     if let Some(commit) = git(&["rev-parse", "HEAD"]) {
         println!("cargo:rustc-env=RING3_COMMIT={commit}");
+    }
+    // The commit's date: a build of the same commit on another day is the same program.
+    if let Some(commit) = git(&["log", "-1", "--abbrev=7", "--format=%h %cs"]) {
+        println!("cargo:rustc-env=RING3_LONG_VERSION={} ({commit})", env!("CARGO_PKG_VERSION"));
     }
 }

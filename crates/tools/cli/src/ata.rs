@@ -22,7 +22,7 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::Subcommand)]
 enum Page {
-    /// The drives of the controller, and what is there that cannot be used.
+    /// Show the controller's drives, and why a drive cannot be used.
     Id,
 }
 

@@ -33,40 +33,67 @@ use crate::split;
 /// What `ring3 bench` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// A network card by Linux's own driver, unmodified, in the kernel and in a process: latency
-    /// and throughput, without a stack, with lwIP, and as an interface.
+    /// Measure a card with Linux's driver in the kernel and in a process.
+    ///
+    /// The driver is unmodified. Measures latency and throughput without a network stack, with
+    /// lwIP, and as an interface of the kernel. Boots a guest.
     Dde(dde::Args),
-    /// A disk with its driver in the kernel, in the application's process and in a process of its
-    /// own, side by side.
+    /// Measure a disk with its driver in the kernel and in processes.
+    ///
+    /// The driver runs in the kernel, in the application's process, and in a process of its own, by
+    /// turns in each round. Boots a guest, unless --here is given. An interrupted run continues
+    /// with the same command.
     Disk(Box<disk::Args>),
-    /// Source lines that hosting drivers of Linux takes, part by part, beside those of others.
+    /// Count the source lines that hosting Linux's drivers takes.
+    ///
+    /// Counts by part, and compares with other projects. Needs cloc, which is fetched.
     Effort(effort::Args),
-    /// Instructions per 4 KiB read in driver and class alone, counted by callgrind.
+    /// Count the instructions of one 4 KiB read in the driver, by callgrind.
+    ///
+    /// Counts the driver and the block class alone, without device, kernel and load. Needs valgrind
+    /// and no guest.
     Instructions(instructions::Args),
-    /// From an interrupt to its handler in the kernel, and from there to a process.
+    /// Measure the delay of an interrupt, to the kernel and to a process.
+    ///
+    /// Measures from the interrupt to its handler in the kernel, and from there to the waiting
+    /// process. Boots a guest.
     IrqDelay(irq_delay::Args),
-    /// Kill a driver under load, many times, on a claim that outlives it: what is lost, and how
-    /// soon the next one works.
+    /// Kill drivers under load, and check what is lost.
+    ///
+    /// A process holds the device, and kills the driver's process again and again. Reports lost or
+    /// wrong data, and the time until the next driver serves. Needs no guest.
     Kill(kill::Args),
-    /// Kill and replace the driver of a supervised disk under load: how long applications wait, and
-    /// what they lose.
+    /// Kill and upgrade the driver of a supervised disk under load.
+    ///
+    /// Reports how long applications wait and what they lose. Boots a guest in which ring3d holds
+    /// the disk, unless --here is given.
     Restart(Box<restart::Args>),
-    /// A split driver beside the distribution's in a guest: the same as `ring3 split bench`.
+    /// Compare a split driver with the distribution's, in a guest.
+    ///
+    /// The same as `ring3 split bench`.
     #[command(disable_help_flag = true)]
     Split(split::Args),
-    /// Forwarding through a network card, by ring3 and by DPDK's testpmd, side by side.
+    /// Measure forwarding through a card, beside DPDK's testpmd.
+    ///
+    /// Boots a guest.
     Forward(forward::Args),
-    /// Two network cards cabled together, with their drivers in the kernel and in the measuring
-    /// process, and DPDK's: throughput and latency, with and without other tasks.
+    /// Measure two cards that are cabled together, beside DPDK.
+    ///
+    /// The cards' drivers run in the kernel and in the measuring process. Measures throughput and
+    /// latency, with and without other tasks. Boots a guest.
     Loopback(loopback::Args),
-    /// A ping beside a load of the same network card, with its driver in the kernel and behind an
-    /// interface, on two kernels.
+    /// Measure a ping through a card that is under load, on two kernels.
+    ///
+    /// The card's driver runs in the kernel, and in a process behind an interface. Boots a guest.
     Ping(ping::Args),
-    /// TCP through a network card with its driver in the kernel and behind an interface, side by
-    /// side: bytes per instruction.
+    /// Measure TCP through a card: bytes per instruction.
+    ///
+    /// The card's driver runs in the kernel, and in a process behind an interface. Boots a guest.
     Tcp(tcp::Args),
-    /// UDP through a network card with its driver in the kernel, in the application's process and
-    /// behind an interface, side by side.
+    /// Measure a UDP echo through a card: cost, latency, throughput.
+    ///
+    /// The card's driver runs in the kernel, in the application's process, and in a process behind
+    /// an interface. Boots a guest.
     UdpEcho(Box<udp_echo::Args>),
 }
 

@@ -5,32 +5,36 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use ring3_pci::{
-    Address, BindReport, Blocked, Function, Host, PassthroughDriver, bind, uio_file, unbind,
+    Address, BindReport, Blocked, Function, Host, PassthroughDriver, bind, examine, uio_file,
+    unbind,
 };
 
 /// Options of `ring3 bind`.
 #[derive(clap::Args)]
 pub struct BindArgs {
-    /// The function, such as 0000:01:00.0.
+    /// The PCI function: DOMAIN:BUS:DEVICE.FUNCTION, such as 0000:01:00.0.
     address: Address,
-    /// The driver that hands it to processes: vfio-pci, or uio_pci_generic, with which nothing
-    /// confines its transfers.
+    /// The passthrough driver: vfio-pci, or uio_pci_generic, with which no IOMMU checks the
+    /// device's transfers.
     #[arg(long, default_value_t)]
     driver: PassthroughDriver,
-    /// Take it even if it is in use; says first what it takes and from whom. Whoever uses it will
-    /// see errors, and what is not written yet is lost.
+    /// Take the function even if it is in use. Prints first what is taken from whom. Its users see
+    /// errors, and data that is not written yet is lost.
     #[arg(long)]
     force: bool,
-    /// Give the group's file to this user, who can then run drivers without root. With vfio-pci
-    /// only.
+    /// Make this user the owner of the group's file /dev/vfio/N, so that the user can run drivers
+    /// without root. With vfio-pci only.
     #[arg(long, value_name = "NAME|UID")]
     owner: Option<String>,
+    /// Print what would be done, and do nothing. The exit code is 1 if it would be refused.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Options of `ring3 unbind`.
 #[derive(clap::Args)]
 pub struct UnbindArgs {
-    /// The function, such as 0000:01:00.0.
+    /// The PCI function: DOMAIN:BUS:DEVICE.FUNCTION, such as 0000:01:00.0.
     address: Address,
 }
 
@@ -45,6 +49,9 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
             args.address
         );
     }
+    if args.dry_run {
+        return dry_run(&host, &args, owner);
+    }
     let mut told = |blocked: &Blocked| errln!("taken by force: {}", blocked.problem());
     let done =
         bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
@@ -55,6 +62,59 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     }
     outln!("undo: sudo ring3 unbind {}", args.address);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Obstacles for which [`bind`] refuses, and those that `--force` overrides. All others are of
+/// opening the function later, or are what bind removes.
+const REFUSED: [&str; 5] = ["bridge", "no-iommu", "translated", "busy", "unreadable"];
+const FORCED: [&str; 2] = ["in-use", "use-unknown"];
+
+/// Says what [`run_bind`] would do. Reads the system and changes nothing.
+fn dry_run(host: &Host, args: &BindArgs, owner: Option<u32>) -> anyhow::Result<ExitCode> {
+    let (steps, code) = match plan(host, args, owner)? {
+        Ok(steps) => (steps, ExitCode::SUCCESS),
+        Err(steps) => (steps, ExitCode::FAILURE),
+    };
+    steps.iter().for_each(|step| outln!("{step}"));
+    Ok(code)
+}
+
+/// The steps in words; as an error, why it would be refused.
+fn plan(
+    host: &Host,
+    args: &BindArgs,
+    owner: Option<u32>,
+) -> anyhow::Result<Result<Vec<String>, Vec<String>>> {
+    let (address, driver) = (args.address, args.driver);
+    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
+    if function.way() == Some(driver) {
+        return Ok(Ok(vec![format!("{address}: {driver}, as before; nothing to do")]));
+    }
+    let blocked: Vec<Blocked> = examine(host, address, driver, 0)
+        .into_iter()
+        .filter_map(|check| check.found.err())
+        .collect();
+    let is = |names: &[&str], blocked: &Blocked| names.contains(&blocked.obstacle.name());
+    let refusal =
+        blocked.iter().find(|blocked| is(&REFUSED, blocked) || !args.force && is(&FORCED, blocked));
+    if let Some(refusal) = refusal {
+        let mends = refusal.mend().into_iter().map(|step| format!("  mend: {step}"));
+        let problem = format!("would be refused: {}", refusal.problem());
+        return Ok(Err(std::iter::once(problem).chain(mends).collect()));
+    }
+    let forced = blocked.iter().filter(|blocked| is(&FORCED, blocked));
+    let mut steps: Vec<_> =
+        forced.map(|blocked| format!("would take by force: {}", blocked.problem())).collect();
+    if !host.path(&format!("sys/bus/pci/drivers/{driver}")).is_dir() {
+        steps.push(format!("would load the module {driver}"));
+    }
+    let before = function.driver.as_deref().unwrap_or("no driver");
+    steps.push(format!("would change the driver of {address}: {before} -> {driver}"));
+    if let (Some(owner), Some(group)) = (owner, function.iommu_group) {
+        steps.push(format!("would give /dev/vfio/{group} to user {owner}"));
+    }
+    steps.push(format!("undo then: sudo ring3 unbind {address}"));
+    Ok(Ok(steps))
 }
 
 fn warn_of_uio(host: &Host, address: Address) {
@@ -122,7 +182,103 @@ fn user_id(host: &Host, user: &str) -> anyhow::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use ring3_pci::{Kernel, Node};
+
     use super::*;
+
+    /// A kernel of which only questions are asked.
+    struct Untouched;
+
+    impl Kernel for Untouched {
+        fn write(&self, path: &Path, _: &str) -> io::Result<()> {
+            panic!("a dry run writes {}", path.display())
+        }
+
+        fn load_module(&self, name: &str) -> io::Result<()> {
+            panic!("a dry run loads {name}")
+        }
+
+        fn node(&self, _: &Path) -> io::Result<Option<Node>> {
+            Ok(None)
+        }
+
+        fn claim(&self, path: &Path) -> io::Result<OwnedFd> {
+            panic!("a dry run claims {}", path.display())
+        }
+
+        fn under_loop(&self, _: &Path) -> io::Result<Option<Node>> {
+            Ok(None)
+        }
+    }
+
+    /// A machine with an NVMe controller that has the driver nvme, in an IOMMU group or in none.
+    fn machine(group: Option<u32>) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("sys/bus/pci/devices/0000:01:00.0");
+        let driver = root.path().join("sys/bus/pci/drivers/nvme");
+        for folder in [&device, &driver, &root.path().join("proc/self")] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for (name, text) in [
+            ("vendor", "0x8086\n"),
+            ("device", "0x0953\n"),
+            ("class", "0x010802\n"),
+            ("driver_override", "(null)\n"),
+            ("reset_method", "flr\n"),
+            ("resource", ""),
+        ] {
+            fs::write(device.join(name), text).unwrap();
+        }
+        symlink(&driver, device.join("driver")).unwrap();
+        if let Some(group) = group {
+            let folder = root.path().join(format!("sys/kernel/iommu_groups/{group}"));
+            fs::create_dir_all(folder.join("devices")).unwrap();
+            symlink(&device, folder.join("devices/0000:01:00.0")).unwrap();
+            symlink(&folder, device.join("iommu_group")).unwrap();
+        }
+        root
+    }
+
+    fn planned(group: Option<u32>, owner: Option<u32>) -> Result<Vec<String>, Vec<String>> {
+        let root = machine(group);
+        let args = BindArgs {
+            address: "0000:01:00.0".parse().unwrap(),
+            driver: PassthroughDriver::Vfio,
+            force: true,
+            owner: None,
+            dry_run: true,
+        };
+        plan(&Host::at(root.path(), Arc::new(Untouched)), &args, owner).unwrap()
+    }
+
+    #[test]
+    fn a_dry_run_says_the_steps_and_changes_nothing() {
+        let steps = planned(Some(7), Some(1000)).unwrap();
+        let steps: Vec<_> = steps.iter().filter(|step| !step.contains("by force")).collect();
+        assert_eq!(
+            steps,
+            [
+                "would load the module vfio-pci",
+                "would change the driver of 0000:01:00.0: nvme -> vfio-pci",
+                "would give /dev/vfio/7 to user 1000",
+                "undo then: sudo ring3 unbind 0000:01:00.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_dry_run_says_what_would_be_refused_and_the_remedy() {
+        let refusal = planned(None, None).unwrap_err();
+        assert!(refusal[0].starts_with("would be refused: 0000:01:00.0: "), "{refusal:?}");
+        assert!(refusal.len() > 1 && refusal[1].starts_with("  mend: "), "{refusal:?}");
+    }
 
     #[test]
     fn what_was_done_is_said_in_one_line_and_a_loaded_module_in_another() {

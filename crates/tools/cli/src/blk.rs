@@ -14,18 +14,22 @@ use crate::bench::load;
 /// What `ring3 blk` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Say what the disks of a device are.
+    /// Show the disks of a device.
     Info(info::Args),
-    /// Copy from a disk to a file.
+    /// Copy from a disk to a file or to standard output.
     Read(copy::ReadArgs),
-    /// Copy from a file to a disk.
+    /// Copy from a file or from standard input to a disk.
     Write(copy::WriteArgs),
-    /// Show that a disk does what every disk must do. Destroys its content.
+    /// Run the conformance suite on a disk; destroys its content.
+    ///
+    /// The suite checks what every disk must do: data, order, limits, errors, flushes.
     Check(check::Args),
-    /// Share memory with who exports a disk, for programs that take a file of memory: fio
-    /// --mem=mmaphuge:FILE.
+    /// Share memory with the exporter of a disk, for other programs.
+    ///
+    /// Prints a file of memory that a program such as fio can map (--mem=mmaphuge:FILE). Requests
+    /// from that memory are not copied (Linux 7.1 and later).
     Lend(lend::Args),
-    /// Put a load on a disk and say what it did and cost.
+    /// Put a load on a disk, and measure throughput, latency and cost.
     Bench(load::Args),
 }
 

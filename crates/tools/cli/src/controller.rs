@@ -9,12 +9,13 @@ use crate::driving::Protection;
 /// Which controller is asked, and how its answer is printed.
 #[derive(clap::Args)]
 pub struct Asked {
-    /// The controller, by its URI.
+    /// The controller: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:MODEL, vfio-user:PATH or
+    /// sim:MODEL.
     #[arg(long, value_name = "URI", global = true)]
     device: Option<Uri>,
     #[command(flatten)]
     pub protection: Protection,
-    /// Print one JSON object; its fields are in docs/json.md.
+    /// Print one JSON object (docs/json.md) instead of text.
     #[arg(long, global = true)]
     json: bool,
 }

@@ -46,13 +46,13 @@ const QTEST_BYTES: u64 = 4 << 20;
 /// Options of `ring3 demo`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folder for the report.
+    /// Folder for the reports. Created if it is missing.
     #[arg(long, default_value = "out")]
     out: PathBuf,
-    /// The guest's kernel, by version prefix.
+    /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2.
     #[arg(long, default_value = DEFAULT_KERNEL)]
     kernel: String,
-    /// Leave the measurement out.
+    /// Do not measure.
     #[arg(long)]
     no_bench: bool,
 }

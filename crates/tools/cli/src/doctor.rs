@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 /// Options of `ring3 doctor`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The function to look at, such as 0000:01:00.0; without it, only the machine is looked at.
+    /// The PCI function to examine, such as 0000:01:00.0. Default: none; only the machine is
+    /// examined.
     address: Option<Address>,
-    /// The way to look at, by its driver: vfio-pci or uio_pci_generic; without it, the one that the
-    /// function is on, else vfio-pci.
+    /// The passthrough driver to examine for: vfio-pci or uio_pci_generic. Default: the one that
+    /// the function is bound to, else vfio-pci.
     #[arg(long)]
     driver: Option<PassthroughDriver>,
-    /// DMA memory that the driver will ask for.
+    /// DMA memory that the driver will need: bytes, or a number and K, M or G.
     #[arg(
         long, value_name = "SIZE", value_parser = size,
         default_value_t = OpenOptions::default().arena as u64,

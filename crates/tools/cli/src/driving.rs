@@ -11,8 +11,8 @@ use ring3_driver::registry::Settings;
 /// Options of every command that takes a device.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Protection {
-    /// Drive a device that no IOMMU confines (uio:ADDRESS). A bug in the driver can then overwrite
-    /// any memory of this machine.
+    /// Drive a device that no IOMMU protects the machine from (uio:ADDRESS). A bug in the driver
+    /// can then overwrite any memory of this machine.
     #[arg(long, global = true)]
     pub unprotected: bool,
 }
@@ -32,15 +32,15 @@ impl Protection {
 /// What `--irq` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Interrupt {
-    /// The best that it has.
+    /// The best kind that the device supports.
     Auto,
-    /// Messages, one for each queue.
+    /// MSI-X, one for each queue.
     Msix,
-    /// One message for all.
+    /// MSI, one for all queues.
     Msi,
-    /// The pin.
+    /// The interrupt pin.
     Intx,
-    /// Not at all: it is looked at again and again while requests are in flight.
+    /// No interrupts: the device is polled while requests are in flight.
     Poll,
 }
 
@@ -59,11 +59,12 @@ impl From<Interrupt> for Interrupts {
 /// How a network card signals.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Signals {
-    /// How the card signals.
+    /// How the card raises interrupts.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
-    /// Shortest time between two interrupts of a queue: off, microseconds (1 to 8191), or adaptive,
-    /// which learns from the traffic what pays. Usual: off. Cards of the e1000 family have it.
+    /// Minimum time between two interrupts of a queue: off, microseconds from 1 to 8191, or
+    /// adaptive, which follows the traffic. Only cards of the e1000 family support it. Default:
+    /// off.
     #[arg(long, value_name = "US")]
     throttle: Option<Throttle>,
 }
@@ -87,11 +88,11 @@ impl Signals {
 /// What `--transfer` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Transfer {
-    /// Many commands at once where drive and controller can (AHCI), else DMA.
+    /// Many commands at once (NCQ) where drive and AHCI controller support it, else as dma.
     Queued,
-    /// By the controller, one command at a time.
+    /// DMA, one command at a time.
     Dma,
-    /// By the processor, word by word (IDE; AHCI has no such way and uses DMA).
+    /// By the processor, word by word. IDE only; AHCI uses dma instead.
     Pio,
 }
 

@@ -17,40 +17,45 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows the scenarios that come with ring3.
+    /// List the scenarios that come with ring3.
     List {
-        /// Prints JSON.
+        /// Print JSON instead of a table.
         #[arg(long)]
         json: bool,
     },
-    /// Boots a scenario's guest and runs its steps; the exit code is the job's.
+    /// Boot a scenario's guest and run its steps.
+    ///
+    /// The exit code is that of the steps.
     Run {
-        /// Name of a scenario (see `ring3 lab list`) or path of a .toml file.
+        /// Name of a scenario (ring3 lab list), or path of a .toml file.
         scenario: String,
         #[command(flatten)]
         choice: Choice,
-        /// Prints the outcome as JSON when all is over, and nothing else.
+        /// Print the outcome as JSON at the end, and nothing else.
         #[arg(long)]
         json: bool,
-        /// Folder for the files that the job leaves in $OUT.
+        /// Folder for the files that the steps leave in $OUT. Default: they are discarded.
         #[arg(long)]
         out: Option<PathBuf>,
-        /// Shows the guest's console, too.
+        /// Print the guest's console, too.
         #[arg(long)]
         console: bool,
     },
-    /// Boots a scenario's guest to a shell on this terminal; `exit`, or control-A x, ends it.
+    /// Boot a scenario's guest to a shell on this terminal.
+    ///
+    /// `exit`, or Ctrl-A x, ends it.
     Shell {
-        /// Name of a scenario or path of a .toml file.
+        /// Name of a scenario (ring3 lab list), or path of a .toml file.
         #[arg(default_value = "two-disks")]
         scenario: String,
         #[command(flatten)]
         choice: Choice,
     },
-    /// Verifies what is in the cache, and fetches and builds what the lab needs and is missing or
-    /// damaged.
+    /// Fetch and build what the lab needs.
+    ///
+    /// Verifies the cache, and fetches or builds what is missing or damaged.
     Prepare {
-        /// Kernels by version prefix.
+        /// A guest kernel, by version prefix: 6.1, 6.12 or 7.2. May be repeated.
         #[arg(long = "kernel", default_value = ring3_lab::DEFAULT_KERNEL)]
         kernels: Vec<String>,
     },
@@ -59,22 +64,22 @@ enum Command {
 /// What may be chosen for a scenario.
 #[derive(Debug, clap::Args)]
 struct Choice {
-    /// Kernel by version prefix: 6.12, 7.2, 6.1.
+    /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2. Default: the scenario's.
     #[arg(long)]
     kernel: Option<String>,
-    /// The guest's clock.
+    /// What the guest's clock counts. Default: the scenario's.
     #[arg(long)]
     mode: Option<Clock>,
-    /// Sets a variable or a simple key of the scenario. May be repeated.
+    /// Set a variable or a simple key of the scenario. May be repeated.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     settings: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Clock {
-    /// Real time, two processors.
+    /// Real time, on two processors.
     Wall,
-    /// One instruction is one nanosecond, one processor.
+    /// Instructions, one per nanosecond, on one processor. Repeatable.
     Instructions,
 }
 

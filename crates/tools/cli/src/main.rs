@@ -10,6 +10,8 @@ mod ata;
 mod bench;
 mod bind;
 mod blk;
+mod cache;
+mod completion;
 mod controller;
 mod dde;
 mod demo;
@@ -18,9 +20,11 @@ mod doctor;
 mod driving;
 mod faults;
 mod findings;
+mod help;
 mod job;
 mod lab;
 mod leave;
+mod man;
 mod model;
 mod net;
 mod nvme;
@@ -29,114 +33,172 @@ mod record;
 mod run;
 mod sandbox;
 mod serve;
+mod sizes;
 mod sleep;
 mod split;
 mod supervised;
 mod top;
 mod ublk;
 mod vduse;
+mod version;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsString;
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use ring3_process::log;
 
-/// Device drivers outside the Linux kernel: a disk driven by a process, seen by everyone as a block
-/// device.
+/// Drivers of disks and network cards in four places: kernel, native, hosted, split.
+///
+/// In the kernel: Linux's own driver, for comparison (ring3 bench).
+///
+/// Native: a driver of ring3's in a process. That is the program which uses the device (ring3 blk,
+/// ring3 net), or a process behind a block device or an interface of the kernel (ring3 run, ring3d)
+/// or behind sockets (ring3 serve).
+///
+/// Hosted: an unmodified driver of Linux in a process (ring3 dde).
+///
+/// Split: a driver of Linux, cut into a small part in the kernel and a large one in a process
+/// (ring3 split).
 #[derive(Parser)]
-#[command(name = "ring3", version, propagate_version = true)]
+#[command(name = "ring3", version, long_version = version::LONG, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+// The first paragraph of each is its line in `ring3 --help`: see `help`.
 #[derive(Subcommand)]
 enum Command {
-    /// Ask the drives of an IDE or AHCI controller what they are.
+    /// Show what an IDE or AHCI controller and its drives report.
     Ata(ata::Args),
-    /// Measure disks with their driver in different places.
+    /// Measure disks, cards, kills and restarts.
+    ///
+    /// Most of these benchmarks boot a guest under QEMU, and compare ring3's drivers with the
+    /// kernel's and with others in one run. `kill` and `instructions` need no guest.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Use disks whose driver runs in this process.
+    /// Read, write, check or load a disk, with its driver in this process.
     #[command(subcommand)]
     Blk(blk::Command),
-    /// Use network cards whose driver runs in this process.
+    /// Check or load a network card, with its driver in this process.
     #[command(subcommand)]
     Net(net::Command),
-    /// Show it all: a disk driven by a process, file systems on it, measured beside the kernel's
-    /// driver.
+    /// Show all of it in a guest: a disk and a card driven by processes.
+    ///
+    /// Boots a guest under QEMU, in which a process drives an NVMe disk with file systems on it and
+    /// another one a network card, and measures both beside the kernel's drivers. Takes some
+    /// minutes.
     Demo(demo::Args),
-    /// Build unmodified drivers of Linux as programs, list them, and run them.
+    /// Build, list, run and fuzz unmodified drivers of Linux.
     #[command(subcommand)]
     Dde(dde::Command),
-    /// List the PCI functions, their drivers and IOMMU groups, and which can be claimed.
+    /// List the PCI functions, their drivers and IOMMU groups.
+    ///
+    /// The list says for each function whether a process can claim it, and why not.
     Devices(devices::Args),
-    /// Inject thousands of faults into drivers of models, or hundreds in a guest, and see what
-    /// becomes of their disks.
+    /// Inject faults into drivers, and count which of them cost data.
+    ///
+    /// Injects thousands of faults into drivers of simulated disks, or hundreds into drivers in a
+    /// guest (--guest), and reports what each one did to the data and to the users of the disk.
     Faults(Box<faults::Args>),
-    /// Boot guests under QEMU with the devices of a scenario, and run its steps there.
+    /// Boot a guest under QEMU with the devices of a scenario.
     Lab(lab::Args),
-    /// Serve a model of a device to drivers in other processes.
+    /// Serve a simulated device to drivers of other processes.
     Model(model::Args),
-    /// Ask an NVMe controller what it is and how it is.
+    /// Show what an NVMe controller reports: identity, health, errors.
     Nvme(nvme::Args),
-    /// Draw a report of a benchmark or a campaign as a figure.
+    /// Draw the report of a benchmark or a campaign as an SVG figure.
     Plot(plot::Args),
-    /// Run another command of this program and record all that passes between its device and the
-    /// driver.
+    /// Run a command of ring3 and record all traffic with its device.
+    ///
+    /// The recording has every register access, all data that the device writes to memory, and
+    /// every interrupt. `ring3 replay` runs the same command without the device.
     Record(record::RecordArgs),
-    /// Run a recorded command again, with the recording in the place of the device.
+    /// Run a recorded command with the recording in place of the device.
     Replay(record::ReplayArgs),
-    /// Run one driver: in a process of its own that is started again when it dies, where the device
-    /// allows that, and otherwise in this process.
+    /// Run one driver that makes block devices or an interface.
+    ///
+    /// The driver runs in a sandboxed process of its own, which is restarted when it dies, if the
+    /// device allows that (vfio:, vfio-user:). Otherwise it runs in this process.
     #[command(subcommand)]
     Run(run::Driver),
-    /// Say what the process of a driver may do.
+    /// Show what a driver's process may do under a supervisor.
     #[command(subcommand)]
     Sandbox(sandbox::Command),
-    /// Serve a disk or a network card to several programs, each with memory, rights and limits of
-    /// its own.
+    /// Serve a disk or a network card to several programs.
+    ///
+    /// Each client has its own memory, rights and limits.
     #[command(subcommand)]
     Serve(serve::Command),
-    /// Cut a kernel driver into a small kernel half and a large user half: study, show, profile,
-    /// plan, annotate.
+    /// Split a driver of Linux: a part in the kernel, the rest outside.
     Split(split::Args),
-    /// Watch what supervised devices do.
+    /// Watch the load and the outages of ring3d's devices.
     Top(top::Args),
-    /// List the kernel's ublk devices, and delete those that dead processes have left.
+    /// List the kernel's ublk devices, and delete orphans.
     #[command(subcommand)]
     Ublk(ublk::Command),
-    /// List the kernel's VDUSE devices, and delete those that dead processes have left.
+    /// List the kernel's VDUSE devices, and delete orphans.
     #[command(subcommand)]
     Vduse(vduse::Command),
-    /// Say what stands in the way of claiming a function, what mends it, and what undoes that.
+    /// Say what prevents a process from driving a function.
+    ///
+    /// For each obstacle it prints the command that removes it and the one that undoes that. It
+    /// changes nothing.
     Doctor(doctor::Args),
-    /// Say how the devices are that ring3d keeps.
+    /// Show the state of ring3d's devices.
     Status(supervised::StatusArgs),
-    /// Print what a device's driver wrote, and what ring3d has to say about it.
+    /// Print the log of a device's driver, and ring3d's messages about it.
     Logs(supervised::LogsArgs),
-    /// Replace a device's driver process, or try again what was given up or stopped.
+    /// Restart a device's driver, also one that has failed or was stopped.
     Restart(supervised::RestartArgs),
-    /// Stop a device's disks and its driver; ring3d keeps the device.
+    /// Stop a device's disks and its driver.
+    ///
+    /// ring3d keeps its claim on the device; `ring3 restart` starts it again.
     Stop(supervised::StopArgs),
-    /// Replace the program of a device's driver while its disks are used.
+    /// Replace the program of a driver while its disks are in use.
     Upgrade(supervised::UpgradeArgs),
     /// Have ring3d read its manifests again.
     Reload(supervised::ReloadArgs),
-    /// Make ready for the machine's sleep: users of disks that processes serve stand still, and
-    /// ring3d's devices are stopped.
+    /// Prepare for suspend: pause users, stop ring3d's devices.
+    ///
+    /// systemd's sleep hook runs this before the machine suspends or hibernates. Processes that use
+    /// disks which other processes serve are frozen, and ring3d's devices are stopped.
     Sleep(sleep::SleepArgs),
-    /// Undo that: devices are started, and users go on.
+    /// Undo `ring3 sleep`: start the devices, resume their users.
     Wake(sleep::WakeArgs),
-    /// Hand a PCI function to vfio-pci (or uio_pci_generic), so that a process can drive it.
+    /// Hand a PCI function to vfio-pci, so that a process can drive it.
     Bind(bind::BindArgs),
     /// Give a PCI function back to the driver that had it.
     Unbind(bind::UnbindArgs),
-    /// What this program has another process of it do.
+    /// List what is in the cache folder, and delete old entries.
+    ///
+    /// The cache is the folder RING3_CACHE, or else ring3 in XDG_CACHE_HOME or in ~/.cache. It has
+    /// what ring3 fetched (QEMU, kernels, sources) and built (guests, drivers).
+    Cache(cache::Args),
+    /// Print the completion script of a shell.
+    ///
+    /// `make install` puts these scripts in their places.
+    Completion(completion::Args),
+    /// Write the manual pages of all commands.
+    Man(man::Args),
+    /// Run one part of a measurement, for another process of this program.
     #[command(name = job::COMMAND, hide = true)]
     Job(Box<job::Args>),
+}
+
+/// The command line, with the help that ring3 writes itself.
+fn command_line() -> clap::Command {
+    help::complete(Cli::command())
+}
+
+fn parse<Word: Into<OsString> + Clone>(
+    words: impl IntoIterator<Item = Word>,
+) -> Result<Cli, clap::Error> {
+    let mut matches = command_line().try_get_matches_from(words)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command_line()))
 }
 
 impl Command {
@@ -156,7 +218,7 @@ fn main() -> ExitCode {
         .with_writer(log::writer)
         .without_time()
         .init();
-    let parsed = Cli::try_parse();
+    let parsed = parse(std::env::args_os());
     if parsed.as_ref().is_ok_and(|cli| cli.command.serves_storage()) {
         ring3_process::mark_process();
     }
@@ -200,9 +262,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
         Command::Plot(args) => plot::run(&args),
-        Command::Record(args) => args.words().map(|words| execute(Cli::try_parse_from(words))),
+        Command::Record(args) => args.words().map(|words| execute(parse(words))),
         Command::Replay(args) => match args.words()? {
-            Some(words) => Ok(execute(Cli::try_parse_from(words))),
+            Some(words) => Ok(execute(parse(words))),
             None => Ok(ExitCode::SUCCESS),
         },
         Command::Run(command) => run::run(command),
@@ -223,6 +285,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Wake(args) => sleep::wake(&args),
         Command::Bind(args) => bind::run_bind(args),
         Command::Unbind(args) => bind::run_unbind(args),
+        Command::Cache(args) => cache::run(&args),
+        Command::Completion(args) => completion::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 
@@ -251,9 +316,8 @@ fn explain(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use anyhow::anyhow;
-    use clap::Parser;
 
-    use super::{Cli, explain};
+    use super::{explain, parse};
 
     #[test]
     fn each_command_of_the_readme_is_taken_as_it_stands() {
@@ -266,7 +330,7 @@ mod tests {
         assert!(commands.len() > 20, "{commands:?}");
         for command in commands {
             let words = command.split(" #").next().unwrap().split_whitespace();
-            if let Err(error) = Cli::try_parse_from(words) {
+            if let Err(error) = parse(words) {
                 panic!("{command}: {error}");
             }
         }

@@ -11,16 +11,16 @@ use serde_json::json;
 
 /// Options of `ring3 model`.
 #[derive(clap::Args)]
-#[command(after_help = "Its drivers name it vfio-user:PATH. SIGINT or SIGTERM ends it; \
-                        what its disks held is gone then.")]
+#[command(after_help = "Drivers use it as vfio-user:PATH. SIGINT or SIGTERM ends it; the \
+                        content of its disks is then lost.")]
 pub struct Args {
-    /// The model and its options, as behind sim: nvme, ahci, ide, e1000 or edu, as in
-    /// nvme,size=64M,namespaces=2.
+    /// The simulated device and its options, as after sim: (docs/sim.md): nvme, ahci, ide, e1000 or
+    /// edu, such as nvme,size=64M,namespaces=2.
     model: String,
-    /// Where to listen; only this user can connect.
+    /// The socket to listen at. Only this user can connect.
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
-    /// Say that it is there as a JSON object.
+    /// Print the start as a JSON object.
     #[arg(long)]
     json: bool,
 }

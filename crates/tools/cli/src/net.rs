@@ -11,13 +11,16 @@ use std::process::ExitCode;
 /// What `ring3 net` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Say what a network card is.
+    /// Show a network card.
     Info(info::Args),
-    /// Show that a network card does what every one must do. Needs a second card at the other end
-    /// of its cable.
+    /// Run the conformance suite on a network card.
+    ///
+    /// Needs a second card at the other end of the cable (--peer). For QEMU's cards (qtest:) this
+    /// program itself is the other end.
     Check(check::Args),
-    /// Send what a network card receives out again, and say what a packet costs: beside DPDK's
-    /// testpmd, which does the same.
+    /// Forward the packets that a card receives, and measure their cost.
+    ///
+    /// DPDK's testpmd does the same, for comparison.
     Bench(bench::Args),
 }
 

@@ -23,11 +23,11 @@ pub struct Args {
 
 #[derive(Clone, Copy, clap::Subcommand)]
 enum Page {
-    /// The controller and its namespaces.
+    /// Show the controller and its namespaces.
     Id,
-    /// The SMART / health log.
+    /// Show the SMART / health log.
     Smart,
-    /// The error log, newest first.
+    /// Show the error log, newest entry first.
     Errors,
 }
 

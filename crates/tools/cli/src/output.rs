@@ -57,6 +57,12 @@ pub fn title(text: fmt::Arguments<'_>) {
     keep(io::stdout().write_all(text.as_bytes()));
 }
 
+/// Clears the screen for what is printed next. What is no terminal gets an empty line.
+pub fn clear() {
+    let text = if io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "\n" };
+    keep(io::stdout().write_all(text.as_bytes()));
+}
+
 /// `text` with all but its lines and tabs that a terminal would obey, or that nobody can see, as
 /// numbers: `\u001b`. JSON has the same form, so that an object stays the same object.
 pub fn visible(text: fmt::Arguments<'_>) -> String {

@@ -12,11 +12,11 @@ use ring3_bench::report::Report;
 /// Options of `ring3 plot`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Reports of one benchmark: what its `--json` prints, or the file that it writes. More than
-    /// one are drawn in one figure.
+    /// Reports of one benchmark: the file that it writes, or the output of its --json. Several
+    /// reports are drawn in one figure.
     #[arg(required = true, value_name = "REPORT")]
     reports: Vec<PathBuf>,
-    /// The figure, instead of standard output: SVG.
+    /// The SVG file to write. Default: standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -16,10 +16,11 @@ use recorded::Shown;
 /// Options of `ring3 record`.
 #[derive(clap::Args)]
 pub struct RecordArgs {
-    /// The file, which must not be there yet.
+    /// The recording to write. The file must not exist yet.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// A command of this program that drives a device: blk check --device vfio:0000:01:00.0
+    /// The command of ring3 to record, which drives one device: blk check --device
+    /// vfio:0000:01:00.0
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -29,10 +30,10 @@ pub struct RecordArgs {
 pub struct ReplayArgs {
     /// The recording.
     file: PathBuf,
-    /// Print what was recorded instead, a line an event.
+    /// Print the recorded events, one per line, and run nothing.
     #[arg(long, conflicts_with = "command")]
     show: bool,
-    /// Another command than the one that was recorded, with its device.
+    /// The command to run. Default: the recorded one, if it does nothing but use its device.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

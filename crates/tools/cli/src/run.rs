@@ -17,19 +17,21 @@ use crate::driving::Protection;
 /// What `ring3 run` runs.
 #[derive(clap::Subcommand)]
 pub enum Driver {
-    /// An IDE or AHCI controller: each drive becomes a block device.
+    /// Make block devices of the drives of an IDE or AHCI controller.
     Ata(disk::AtaArgs),
-    /// A disk that another process serves becomes a block device.
+    /// Make a block device of a disk that another process serves.
     Disk(disk::RemoteArgs),
-    /// QEMU's teaching device: run its self test, step by step.
+    /// Run the self test of QEMU's teaching device, step by step.
     Edu(EduArgs),
-    /// A network card becomes an interface of the kernel.
+    /// Make a network interface of a card.
     Net(net::Args),
-    /// No device: a disk whose requests complete at once, as the baseline of measurements.
+    /// Make a block device without a disk, as a baseline of measurements.
+    ///
+    /// Its requests complete at once.
     Null(disk::NullArgs),
-    /// An NVMe controller: each namespace becomes a block device.
+    /// Make block devices of the namespaces of an NVMe controller.
     Nvme(disk::NvmeArgs),
-    /// A virtio disk becomes a block device.
+    /// Make a block device of a virtio disk.
     Virtio(disk::VirtioArgs),
     /// dde:NAME: as `net`, with a driver of Linux.
     #[command(external_subcommand)]

@@ -8,12 +8,12 @@ use ring3_sandbox::Sandbox;
 /// What `ring3 sandbox` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// What the process of a driver may do under a supervisor, and what it gives up, in words.
+    /// Show what a driver's process may do, and what it gives up.
     Show {
-        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu; dde, or dde:NAME, for a
+        /// The driver or its family: nvme, ata, ahci, ide, virtio, edu; or dde or dde:NAME for a
         /// driver of Linux.
         driver: String,
-        /// Print JSON.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },

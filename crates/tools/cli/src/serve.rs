@@ -30,35 +30,40 @@ const MOST: usize = 256;
 /// What `ring3 serve` serves.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// A disk: who may connect to a socket uses it as --device remote:PATH.
-    Disk(DiskArgs),
-    /// A network card: who connects to a socket has an address of its own on it, as --device
+    /// Serve a disk.
+    ///
+    /// A program that may connect to the socket PATH uses its part of the disk as --device
     /// remote:PATH.
+    Disk(DiskArgs),
+    /// Serve a network card.
+    ///
+    /// A program that may connect to the socket PATH uses the card with an address of its own, as
+    /// --device remote:PATH.
     Net(NetArgs),
 }
 
 /// What is said of any device that is served.
 #[derive(clap::Args)]
 struct Common {
-    /// Where clients connect, and on which terms. May be there several times.
+    /// A socket for clients, with their limits and rights (below). May be repeated.
     #[arg(long = "socket", value_name = "PATH[,KEY=VALUE]...", required = true)]
     sockets: Vec<String>,
-    /// Microseconds for which the server polls before it sleeps, as long as that pays; 0 never
-    /// polls.
+    /// Microseconds that the server polls before it sleeps, while polling pays, from 0 to 1000. 0
+    /// never polls.
     #[arg(
         long, value_name = "US", default_value_t = 50,
         value_parser = clap::value_parser!(u64).range(0..=1000),
     )]
     poll: u64,
-    /// Copy clients' bytes, also where the device could reach their memory.
+    /// Copy the clients' data even where the device could reach their memory.
     #[arg(long)]
     copy: bool,
-    /// Hold the device here, as ring3d does, and start its driver in a process of this user's, in a
-    /// sandbox (`ring3 sandbox show DRIVER`), again when it dies. That serves the clients, who
-    /// connect again then.
+    /// Hold the device in this process, and run its driver as a sandboxed process of this user
+    /// (`ring3 sandbox show DRIVER`). The driver serves the clients. When it dies it is restarted,
+    /// and the clients connect again.
     #[arg(long, value_name = "NAME")]
     user: Option<User>,
-    /// Say what is served as a JSON object.
+    /// Print what is served as a JSON object.
     #[arg(long)]
     json: bool,
     /// Write the same JSON to this descriptor once the sockets are there, then close it.
@@ -68,10 +73,10 @@ struct Common {
 
 /// Options of `ring3 serve disk`.
 #[derive(clap::Args)]
-#[command(after_help = "Each --socket takes terms behind its path, as in \
+#[command(after_help = "A socket can have limits and rights after its path, such as \
                         /run/a,offset=1G,size=1G,access=ro,iops=1000,rate=100M,depth=32,queues=4,\
-                        memory=64M,weight=2,clients=4,mode=660. Limits are each client's. \
-                        docs/share.md has them all.\n\n\
+                        memory=64M,weight=2,clients=4,mode=660. Limits are per client. \
+                        docs/share.md lists all.\n\n\
                         Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system \
                         wanted the device back, 4 the driver of --user is lost.")]
 pub struct DiskArgs {
@@ -81,19 +86,20 @@ pub struct DiskArgs {
     device: Uri,
     #[command(flatten)]
     protection: Protection,
-    /// The namespace of an NVMe controller; needed if it has several.
+    /// The namespace of an NVMe controller. Required if it has several.
     #[arg(long, value_name = "ID", conflicts_with = "drive")]
     namespace: Option<u32>,
-    /// The drive of an IDE or AHCI controller, by its place; needed if it has several.
+    /// The drive of an IDE or AHCI controller, by its port or place, from 0. Required if it has
+    /// several.
     #[arg(long, value_name = "PLACE")]
     drive: Option<u32>,
-    /// The best way in which an ATA drive's data may move.
+    /// The fastest transfer mode of an ATA drive that the driver may use.
     #[arg(long, value_enum, default_value = "queued")]
     transfer: Transfer,
-    /// How the device signals.
+    /// How the device raises interrupts.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
-    /// Requests of all clients together that the disk has at once.
+    /// Maximum number of requests of all clients that the disk has at once, from 1 to 1024.
     #[arg(
         long, value_name = "N", default_value_t = 128,
         value_parser = clap::value_parser!(u16).range(1..=1024),
@@ -105,10 +111,10 @@ pub struct DiskArgs {
 
 /// Options of `ring3 serve net`.
 #[derive(clap::Args)]
-#[command(after_help = "Each --socket takes terms behind its path, as in \
+#[command(after_help = "A socket can have limits and rights after its path, such as \
                         /run/a,mac=02:00:00:00:00:07,vlan=7,pps=10000,rate=10M,depth=256,\
-                        memory=16M,weight=2,clients=4,mode=660. Limits are each client's, and of \
-                        what it sends. docs/share.md has them all.\n\n\
+                        memory=16M,weight=2,clients=4,mode=660. Limits are per client, and \
+                        apply to what it sends. docs/share.md lists all.\n\n\
                         Exit codes: 0 stopped as asked, 1 an error, 2 wrong options, 3 the system \
                         wanted the card back, 4 the driver of --user is lost.")]
 pub struct NetArgs {

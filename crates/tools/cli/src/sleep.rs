@@ -23,15 +23,15 @@ const OVERSLEPT: u64 = 90;
 /// Options of `ring3 sleep`.
 #[derive(clap::Args)]
 pub struct SleepArgs {
-    /// The machine is about to hibernate: drivers serve until the kernel freezes them, because the
-    /// kernel writes before.
+    /// Prepare for hibernation: drivers serve until the kernel freezes them, because the kernel
+    /// still writes to disks.
     #[arg(long)]
     hibernate: bool,
-    /// First wait until no other process is in the control group of this one, ten seconds at most:
-    /// other hooks may need services.
+    /// First wait until no other process is in this one's control group, for at most 10 s. Other
+    /// sleep hooks may need services that would be frozen.
     #[arg(long)]
     after_others: bool,
-    /// Where ring3d listens.
+    /// The socket of ring3d.
     #[arg(long, default_value = SOCKET, value_name = "PATH")]
     socket: PathBuf,
 }
@@ -39,7 +39,7 @@ pub struct SleepArgs {
 /// Options of `ring3 wake`.
 #[derive(clap::Args)]
 pub struct WakeArgs {
-    /// Where ring3d listens.
+    /// The socket of ring3d.
     #[arg(long, default_value = SOCKET, value_name = "PATH")]
     socket: PathBuf,
     /// So many seconds later, if nobody has done it: what ring3 sleep starts beside itself.

@@ -59,7 +59,8 @@ fn asks_for_the_overview(words: &[OsString]) -> bool {
 /// Becomes the splitter.
 pub fn run(args: Args) -> Result<ExitCode> {
     if asks_for_the_overview(&args.words) {
-        crate::output::write(format_args!("{OVERVIEW}"));
+        let examples = crate::help::examples("split").unwrap_or_default();
+        crate::output::write(format_args!("{OVERVIEW}\n{examples}\n"));
         return Ok(ExitCode::SUCCESS);
     }
     let program = std::env::current_exe().context("finding this program")?;

@@ -29,21 +29,21 @@ const RESTART: Duration = Duration::from_secs(300);
 /// Options of `ring3 top`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Seconds between two looks.
+    /// Seconds between two updates, from 0.1 to 3600.
     #[arg(long, short = 'd', default_value = "1", value_parser = seconds)]
     every: Duration,
-    /// Print one look, and end.
+    /// Print one update as text, and end.
     #[arg(long)]
     once: bool,
-    /// Print a JSON object for each look, a line each.
+    /// Print one JSON object per update, one per line.
     #[arg(long)]
     json: bool,
-    /// Where ring3d listens.
+    /// The socket of ring3d.
     #[arg(long, default_value = SOCKET, value_name = "PATH")]
     socket: PathBuf,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("give seconds between 0.1 and 3600".into()),

@@ -9,19 +9,20 @@ use serde_json::{Value, json};
 /// What `ring3 ublk` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// All ublk devices of this machine: who made them, who serves them, what was left behind.
+    /// List all ublk devices: their owners, servers and orphans.
     List {
-        /// Print JSON.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },
-    /// Delete what dead ring3 processes have left, or the devices with these numbers; none that a
-    /// process serves.
+    /// Delete orphans of dead ring3 processes, or the given devices.
+    ///
+    /// Never deletes a device that a process serves.
     Delete {
-        /// N in /dev/ublkcN; without any, all orphans of ring3.
+        /// Numbers of devices, N in /dev/ublkcN. Default: all orphans of ring3.
         #[arg(value_name = "N")]
         ids: Vec<u32>,
-        /// Print JSON.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },

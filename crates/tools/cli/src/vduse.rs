@@ -9,22 +9,23 @@ use serde_json::json;
 /// What `ring3 vduse` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// All VDUSE devices of this machine: who made them, who serves them, what was left behind.
+    /// List all VDUSE devices: their owners, servers and orphans.
     List {
-        /// Print JSON.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },
-    /// Delete what dead ring3 processes have left, or the devices with these names; none that a
-    /// process serves.
+    /// Delete orphans of dead ring3 processes, or the given devices.
+    ///
+    /// Never deletes a device that a process serves.
     Delete {
-        /// NAME in /dev/vduse/NAME; without any, all orphans of ring3 that nobody uses.
+        /// Names of devices, NAME in /dev/vduse/NAME. Default: all unused orphans of ring3.
         #[arg(value_name = "NAME")]
         names: Vec<String>,
-        /// Also one that is in use: who waits for it sees errors.
+        /// Also delete a device that is in use. Its users see errors.
         #[arg(long)]
         force: bool,
-        /// Print JSON.
+        /// Print JSON instead of text.
         #[arg(long)]
         json: bool,
     },

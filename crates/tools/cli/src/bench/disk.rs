@@ -42,63 +42,72 @@ const LOOKING: &str = "--poll 50 --idle-poll 100";
 /// Options of `ring3 bench disk`.
 #[derive(clap::Args, Clone)]
 pub struct Args {
-    /// The clock: real time, or instructions of the guest, which repeat; both one after the other
-    /// if it is not given (the wall clock alone with --quick and --here).
+    /// The clock: real time, or instructions of the guest, which are repeatable. Default: both;
+    /// wall with --quick and with --here.
     #[arg(long, value_enum)]
     mode: Option<Clock>,
-    /// Rounds, in each of which every placement has its turn.
+    /// Rounds, from 1 to 1000. Each round measures every placement once. The default depends on the
+    /// load; at most 2 with --quick.
     #[arg(long, visible_alias = "runs", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Milliseconds of each measurement, by the clock of the machine that is measured.
+    /// Milliseconds of each measurement, from 10 to 600,000, by the clock of the measured machine.
+    /// Default: 1000; 150 with --quick and by instructions.
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     millis: Option<u64>,
-    /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated; the standard four if there
-    /// is none.
+    /// A load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH, such as randread-4k-qd32. May be repeated.
+    /// Default: the four standard loads (docs/bench.md).
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// A placement: kernel, kernel-none, kernel-none-huge (data in huge pages), kernel-nomultipath,
-    /// kernel-passthrough, kernel-iopoll, kernel-passthrough-iopoll, process, process-polled,
-    /// process-adaptive, process-threads, export, export-polled, export-shared (memory is lent to
-    /// the driver, --kernel 7.2), export-batch and export-shared-batch (commands of ublk for many
-    /// requests at once, --kernel 7.2), export-vduse, hosted, supervised, ublk-null,
-    /// ublk-null-polled, vduse-null, qemu-vduse, qemu-img; and with -fio at its end kernel,
-    /// kernel-nomultipath, kernel-passthrough, kernel-iopoll, export, hosted. May be repeated; the
-    /// usual ones if there is none. hosted is Linux's driver in a process, behind ublk, and is
-    /// built if need be. With --here, kernel-none takes the disk's scheduler away for its turns,
-    /// and only if it is named.
+    /// Where the driver is, and how it is used. May be repeated. Default: the usual ones
+    /// (docs/bench.md).
+    ///
+    /// In the kernel: kernel, kernel-none (without an I/O scheduler; with --here only if named),
+    /// kernel-none-huge (data in huge pages), kernel-nomultipath, kernel-passthrough,
+    /// kernel-iopoll, kernel-passthrough-iopoll.
+    ///
+    /// In the application's process: process, process-polled, process-adaptive, process-threads.
+    ///
+    /// In a process behind ublk or VDUSE: export, export-polled, export-shared (memory is shared
+    /// with the driver, --kernel 7.2), export-batch and export-shared-batch (many requests in one
+    /// ublk command, --kernel 7.2), export-vduse, supervised, hosted (Linux's driver, built if
+    /// necessary).
+    ///
+    /// Without a device, as baselines: ublk-null, ublk-null-polled, vduse-null. Of QEMU:
+    /// qemu-vduse, qemu-img.
+    ///
+    /// With -fio at the end, fio makes the load: kernel, kernel-nomultipath, kernel-passthrough,
+    /// kernel-iopoll, export, hosted.
     #[arg(long = "placement")]
     placements: Vec<Placement>,
-    /// The kernel at its best and others' drivers beside ring3: QEMU's, exported and in process,
-    /// from the distribution's packages; with --here from this machine's.
+    /// Also measure the kernel's driver with its best settings, and QEMU's NVMe driver, exported
+    /// and in process. QEMU is the distribution's; with --here it is this machine's.
     #[arg(long, conflicts_with_all = ["placements", "figure", "timeline", "work"])]
     rivals: bool,
     #[command(flatten)]
     paper: paper::Options,
-    /// The guest's kernel, by version prefix.
+    /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2.
     #[arg(long, default_value = ring3_lab::DEFAULT_KERNEL)]
     kernel: String,
-    /// Put the kernel's driver behind the IOMMU, too, as ring3's always is. Without it, the guest
-    /// runs with iommu=pt, where the kernel's driver goes without translation and without
-    /// protection.
+    /// Let the IOMMU translate and check the transfers of the kernel's driver, as it always does
+    /// for ring3's. Default: the guest runs with iommu=pt, and the kernel's driver is not checked.
     #[arg(long, conflicts_with = "here")]
     translated: bool,
-    /// Folder for the results.
+    /// Folder for the report and the figures.
     #[arg(long, default_value = ".")]
     out: PathBuf,
-    /// Two short rounds without fio, by the wall clock.
+    /// Measure two short rounds without fio, by the wall clock, as a trial.
     #[arg(long)]
     quick: bool,
-    /// Nothing but throughput and what it costs: no latency, and nothing of the driver alone. By
-    /// instructions, the guest need not spin where it would sleep then, and is several times
-    /// faster.
+    /// Measure throughput and its cost only, and not latency or the driver alone. With --mode
+    /// instructions this is several times faster.
     #[arg(long, conflicts_with_all = ["figure", "timeline", "work"])]
     brief: bool,
-    /// Measure this machine instead of a guest.
+    /// Measure a device of this machine instead of a guest's. Needs --disk or --device.
     #[arg(long)]
     here: bool,
     #[command(flatten)]
     target: Target,
-    /// With --here: allow loads that write. They destroy what is on the disks.
+    /// With --here: allow loads that write. They destroy the content of the disks.
     #[arg(long, requires = "here")]
     overwrite: bool,
 }
@@ -110,11 +119,11 @@ pub struct Target {
     /// With --here: the block device that the kernel drives.
     #[arg(long, requires = "here")]
     pub disk: Option<PathBuf>,
-    /// With --here: the device that ring3 claims.
+    /// With --here: the device that ring3 drives, such as vfio:0000:01:00.0.
     #[arg(long, requires = "here")]
     pub device: Option<String>,
-    /// With --here: --disk and --device are the same device, which is handed over between their
-    /// turns.
+    /// With --here: --disk and --device are the same device, which is bound to the kernel's driver
+    /// and to vfio-pci by turns.
     #[arg(long, requires = "disk", requires = "device")]
     pub shared: bool,
     #[command(flatten)]
@@ -148,11 +157,11 @@ impl Turns {
 /// The clock of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Clock {
-    /// Real time, two processors.
+    /// Real time, on two processors.
     Wall,
-    /// One instruction is one nanosecond, one processor.
+    /// Instructions, one per nanosecond, on one processor. Repeatable.
     Instructions,
-    /// One after the other.
+    /// First wall, then instructions.
     Both,
 }
 

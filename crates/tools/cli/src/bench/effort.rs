@@ -18,7 +18,7 @@ use crate::dde;
 /// Arguments of `ring3 bench effort`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print one JSON object.
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }

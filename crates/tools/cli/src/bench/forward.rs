@@ -32,9 +32,12 @@ pub struct Args {
     /// The card in the guest.
     #[arg(long, value_enum, default_value = "e1000e")]
     card: Card,
-    /// Seconds of a turn, by the guest's clock; two if it is not given.
-    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: Option<u32>,
+    /// Seconds of each turn, by the guest's clock, from 1 to 600; 1 with --quick.
+    #[arg(
+        long, conflicts_with = "quick", default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(1..=600),
+    )]
+    seconds: u32,
     #[command(flatten)]
     options: Options,
 }
@@ -73,7 +76,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = tempfile::tempdir()?;
     let wire = circle(folder.path(), CARD)?;
     let (rounds, seconds) =
-        (args.options.rounds(), if args.options.quick { 1 } else { args.seconds.unwrap_or(2) });
+        (args.options.rounds(), if args.options.quick { 1 } else { args.seconds });
     let guest = guest(args, &wire, rounds * (seconds + WARM_UP))?;
     let command =
         |first| Ok(format!("{NAME}{}{PRELUDE}{}", dpdk::ROOT, turns(first, rounds, seconds)));

@@ -26,7 +26,7 @@ const PACKETS: u64 = 3200;
 /// Options of `ring3 bench instructions`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Counts of each batch size.
+    /// How often each batch size is counted, from 1 to 100.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Write instructions.json into this folder.

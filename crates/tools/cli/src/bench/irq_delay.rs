@@ -34,19 +34,19 @@ const TRAFFIC: (&str, u32) = ("irq-traffic", 5);
 /// Options of `ring3 bench irq-delay`.
 #[derive(Clone, clap::Args)]
 pub struct Args {
-    /// Interrupts under each condition; 3,000 if it is not given, 50 with --quick.
+    /// Interrupts under each condition, from 10 to 10,000; 50 with --quick.
     #[arg(
-        long, conflicts_with = "quick",
+        long, conflicts_with = "quick", default_value_t = 3000,
         value_parser = clap::value_parser!(u32).range(10..=10_000),
     )]
-    runs: Option<u32>,
+    runs: u32,
     #[command(flatten)]
     options: Options,
 }
 
 impl Args {
     fn runs(&self) -> u32 {
-        if self.options.quick { 50 } else { self.runs.unwrap_or(3000) }
+        if self.options.quick { 50 } else { self.runs }
     }
 }
 

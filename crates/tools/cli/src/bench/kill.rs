@@ -29,26 +29,26 @@ const START: u32 = 8;
 /// Options of `ring3 bench kill`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model: nvme, ahci or ide, with size=16M,delay=50us; or with options of your own, as
-    /// behind sim:.
+    /// The simulated device, as after sim: (docs/sim.md): nvme, ahci or ide. Without options of its
+    /// own it has size=16M,delay=50us.
     #[arg(long, default_value = "nvme", conflicts_with = "device")]
     model: String,
-    /// A device instead of a model, by vfio: or vfio-user:.
+    /// A device instead of a simulated one: vfio:0000:01:00.0 or vfio-user:PATH.
     #[arg(long, requires = "overwrite")]
     device: Option<Uri>,
-    /// The first 512 blocks of that device's first disk may be overwritten.
+    /// With --device: allow the first 512 blocks of its first disk to be overwritten.
     #[arg(long)]
     overwrite: bool,
-    /// Instead of killing them, let drivers leave the disk to the next one, with what is in flight.
+    /// Do not kill drivers: each hands the disk over to the next one, with the requests in flight.
     #[arg(long)]
     hand_over: bool,
-    /// Drivers to kill.
+    /// Number of drivers to kill, from 1 to 1,000,000.
     #[arg(
         long, default_value_t = 1000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000),
     )]
     times: u32,
-    /// Kill 50 drivers only.
+    /// Kill 50 drivers only, as a trial.
     #[arg(long, conflicts_with = "times")]
     quick: bool,
     /// Print the outcome as a JSON object.

@@ -24,62 +24,60 @@ use crate::driving::Protection;
 /// Options of `ring3 blk bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A device by its URI (driven in this process), or the path of a block device or file (through
-    /// the kernel, by io_uring).
+    /// A device by its URI, which is driven in this process (sim:nvme, vfio:0000:01:00.0,
+    /// remote:PATH); or the path of a block device or a file, which is used by io_uring.
     #[arg(long)]
     device: String,
     #[command(flatten)]
     protection: Protection,
-    /// The load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH. May be repeated.
+    /// The load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH, such as seqwrite-128k-qd8. May be
+    /// repeated.
     #[arg(long = "workload", default_value = "randread-4k-qd1")]
     workloads: Vec<Workload>,
     /// Seconds of each load.
     #[arg(long, default_value_t = 2.0, value_parser = seconds, conflicts_with = "count")]
     seconds: f64,
-    /// Requests of each load, instead of a time.
+    /// Requests of each load, instead of --seconds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Use only this many MiB from the start of the disk.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     region: Option<u64>,
-    /// Where the random sequence starts: the same seed, the same offsets.
+    /// Seed of the random offsets. The same seed gives the same offsets.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Take each request's time, too: the clock is then read once per turn of the loop.
+    /// Also measure the latency of each request. This reads the clock once per turn of the loop.
     #[arg(long)]
     latency: bool,
-    /// Write stamps, and check what is read against them. Only what was written with the same seed
-    /// is right.
+    /// Write blocks with stamps, and check what is read. Blocks that were not written with the same
+    /// --seed count as wrong.
     #[arg(long)]
     verify: bool,
-    /// Go through the page cache: for files whose file system has no direct access.
+    /// Use the page cache instead of O_DIRECT, for files on a file system without direct access.
     #[arg(long)]
     buffered: bool,
-    /// The data lie in memory that is shared with who exports the block device, at this socket of
-    /// its --share: nobody copies.
+    /// Share the memory of the data with the process that exports the block device, at its socket
+    /// (ring3 run --share). Then nothing is copied.
     #[arg(long, value_name = "SOCKET", conflicts_with = "buffered")]
     shared: Option<PathBuf>,
-    /// Allow loads that write: they destroy what is on the disk.
+    /// Allow loads that write. They destroy the content of the disk.
     #[arg(long)]
     overwrite: bool,
-    /// Where the data are: in the device's arena; or in memory outside of it, as an application's
-    /// buffers are, which the device reaches itself (zero-copy: mapped and remembered; lent: one
-    /// region of shared memory, which a disk of another process takes, too) or through copies
-    /// (copy).
+    /// Where the data lie, and how the device reaches them.
     #[arg(long, value_enum, default_value = "arena")]
     dma: Dma,
-    /// Outside of the arena: pieces of each request that do not lie one after the other, at most
-    /// one for each page.
+    /// With --dma zero-copy, lent or copy: pieces of each request that are not contiguous, from 1
+    /// to 1024, and at most one per page.
     #[arg(
         long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024),
     )]
     fragments: u16,
-    /// Outside of the arena: allocations that take turns; one for each request in flight if not
-    /// given.
+    /// With --dma zero-copy, lent or copy: number of buffers that are used by turns, from 1 to
+    /// 4096. Default: one per request in flight.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     allocations: Option<u16>,
-    /// Outside of the arena: mappings that are remembered.
+    /// With --dma zero-copy: size of the cache of DMA mappings, from 1 to 4096.
     #[arg(
         long, value_name = "N", default_value_t = 128,
         value_parser = clap::value_parser!(u16).range(1..=4096),
@@ -93,13 +91,14 @@ pub struct Args {
 /// Where the data of requests are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Dma {
-    /// In the arena, which the device reaches from the start.
+    /// In the DMA arena, which is mapped when the device is opened.
     Arena,
-    /// Elsewhere, mapped for the device when it is first used.
+    /// In ordinary memory, mapped for the device at its first use and kept mapped.
     ZeroCopy,
-    /// Elsewhere, lent to the disk before.
+    /// In one region of shared memory that is registered with the disk first; works with remote:
+    /// too.
     Lent,
-    /// Elsewhere, copied through the arena.
+    /// In ordinary memory, copied through the DMA arena.
     Copy,
 }
 

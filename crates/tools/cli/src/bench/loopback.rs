@@ -49,9 +49,9 @@ struct Loopback;
 
 impl Study for Loopback {
     type Load = Loop;
-    const LOADS: &'static str = "loop-60-stream (as fast as it is taken), loop-60-paced (one each \
-        millisecond), each with -stress behind it (beside four tasks that never sleep); without \
-        it, all of the page";
+    const LOADS: &'static str = "loop-60-stream (as fast as possible) or loop-60-paced (one packet \
+        per millisecond), each also with -stress at its end (beside four tasks that never sleep). \
+        Default: all of docs/papers/enea.md";
     const PLACEMENTS: &'static [&'static str] = &LOOPBACK_PLACEMENTS;
     const MILLIS: (u64, u64) = (1000, 100);
 

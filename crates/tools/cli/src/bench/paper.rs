@@ -21,39 +21,39 @@ pub struct Options {
     /// sizes, ten runs).
     #[arg(long, value_enum)]
     figure: Option<Figure>,
-    /// Show where the time of one request goes, and what it takes: system calls, context switches,
-    /// interrupts, register accesses.
+    /// Show the steps of one request with their times, and its system calls, context switches,
+    /// interrupts and register accesses.
     #[arg(long, conflicts_with = "figure")]
     timeline: bool,
-    /// Show what the distribution of the driver's work over threads costs and gains, at 1000 and
-    /// 5000 requests a second and at most.
+    /// Compare distributions of the driver's work over threads, at 1000 and 5000 requests per
+    /// second and at full speed.
     #[arg(long, conflicts_with_all = ["figure", "timeline"])]
     work: bool,
-    /// The disk's controller. May be repeated. Without it nvme; for a figure ahci, which the
-    /// papers' disks hang on today.
+    /// The disk's controller. May be repeated. Default: nvme; with --figure ahci, the controller of
+    /// such disks today.
     #[arg(long = "controller", value_enum, value_name = "NAME")]
     controllers: Vec<ControllerName>,
-    /// Sectors of 512 bytes of a transfer, from 1 to 32768: a list such as 1,8,128. The paper's 64
-    /// sizes if it is not given.
+    /// Sizes of a transfer in sectors of 512 bytes, from 1 to 32768: a list such as 1,8,128.
+    /// Default: the paper's 64 sizes.
     #[arg(
         long, value_delimiter = ',', value_name = "LIST",
         value_parser = clap::value_parser!(u32).range(1..=32768),
     )]
     sizes: Vec<u32>,
-    /// Bytes of a run, such as 64M.
+    /// Bytes of each run, such as 64M.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
-    /// Most requests of a run, whatever its bytes: what small sizes take long for; of a timeline,
-    /// how many are recorded.
+    /// Maximum number of requests of each run, which limits the time of small sizes. With
+    /// --timeline: number of requests that are recorded.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// Commands per second of the lab's disk.
+    /// Commands per second that the lab's disk is limited to, from 1 to 1,000,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     commands: Option<u64>,
-    /// Bytes per second of the lab's disk, such as 50M.
+    /// Bytes per second that the lab's disk is limited to, such as 50M.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     rate: Option<u64>,
-    /// A disk that answers at once: what is measured is the path's length alone.
+    /// Do not limit the lab's disk. The result is then the cost of the software alone.
     #[arg(long, conflicts_with_all = ["commands", "rate"])]
     unpaced: bool,
 }

@@ -29,7 +29,7 @@ pub struct Args {
     /// The card in the guest.
     #[arg(long, value_enum, default_value = "e1000e")]
     card: Card,
-    /// A second kernel, for the same table; none measures --kernel alone.
+    /// A second kernel for the same table, by version prefix. none measures --kernel alone.
     #[arg(long, value_name = "VERSION", default_value = "7.2")]
     and_kernel: String,
     #[command(flatten)]
@@ -43,10 +43,10 @@ struct Ping;
 impl Study for Ping {
     type Load = Beside;
     const LOADS: &'static str =
-        "what goes on beside the ping: idle, datagrams or streams; without it, the last two";
+        "The load beside the ping: idle, datagrams or streams. Default: datagrams and streams";
     const PLACEMENTS: &'static [&'static str] = &PING_PLACEMENTS;
-    const USUAL_PLACEMENTS: &'static str = "without it, kernel, and export-tap and export-vduse \
-        with each priority of their threads, and export-tap-confined";
+    const USUAL_PLACEMENTS: &'static str = "Default: kernel, export-tap and export-vduse with each \
+        priority of their threads, and export-tap-confined";
     const MILLIS: (u64, u64) = (2000, 500);
     const LIMITS: RangeInclusive<u64> = 100..=600_000;
 

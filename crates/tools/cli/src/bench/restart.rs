@@ -24,27 +24,26 @@ pub use supervised::Supervised;
 /// Options of `ring3 bench restart`.
 #[derive(Clone, clap::Args)]
 pub struct Args {
-    /// Drivers to kill, one a second.
+    /// Number of drivers to kill, one per second, up to 100,000.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     kills: u32,
-    /// Drivers to replace by a hand-over.
+    /// Number of drivers to replace by an upgrade, up to 100,000.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     upgrades: u32,
-    /// Requests in flight.
+    /// Requests in flight, from 1 to 1024.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
-    /// Requests that the disk takes from the kernel at once: the depth of its export. A larger
-    /// `--depth` keeps all of them in flight.
+    /// Depth of the disk's queue, from 2 to 1024. A larger --depth keeps all of its tags in flight.
     #[arg(
         long, default_value_t = 64, conflicts_with = "here",
         value_parser = clap::value_parser!(u16).range(2..=1024),
     )]
     tags: u16,
-    /// 5 kills and 3 upgrades.
+    /// Do 5 kills and 3 upgrades only, as a trial.
     #[arg(long, conflicts_with_all = ["kills", "upgrades"])]
     quick: bool,
-    /// All that docs/bench.md says of restarts, one after the other: kernels, controllers, every
-    /// tag in flight, databases. What is in the folder already is not measured again.
+    /// Measure everything that docs/bench.md reports on restarts: kernels, controllers, all tags in
+    /// flight, databases. Skips what is already in the folder --out. Takes about an hour.
     #[arg(
         long,
         conflicts_with_all = [
@@ -56,58 +55,57 @@ pub struct Args {
     /// The controller in the guest.
     #[arg(long, value_enum, default_value = "nvme")]
     controller: Controller,
-    /// The guest's kernel, by version prefix.
+    /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2.
     #[arg(long, default_value = DEFAULT_KERNEL)]
     kernel: String,
-    /// Have the supervisor expedite RCU, which belongs to the whole system, while a driver is
-    /// restarted.
+    /// Let ring3d expedite RCU while a driver is restarted. This affects the whole guest.
     #[arg(long)]
     expedited: bool,
-    /// Have each driver adopt the controller of the one that was killed, without a reset:
-    /// `[restart] adopt = true`.
+    /// Let each driver adopt the running controller of the killed one, without a reset (`adopt =
+    /// true` in the manifest).
     #[arg(long, conflicts_with = "here")]
     adopt: bool,
-    /// Measure by the instruction clock: one processor of 125 million instructions a second, to
-    /// which no other load of this machine counts.
+    /// Measure by instructions, on one processor of 125 million instructions per second. The load
+    /// of this machine then does not affect the result.
     #[arg(long, conflicts_with_all = ["here", "databases"])]
     instructions: bool,
-    /// Put ext4 on the disk, the load into a file of it, and fio's verification beside that; fsck
+    /// Put ext4 on the disk and the load into a file, with fio's verification beside it. Runs fsck
     /// at the end.
     #[arg(long)]
     ext4: bool,
-    /// Instead: run PostgreSQL and sqlite on the disk for so many seconds, with kills at random
-    /// times, then their own checks.
+    /// Run PostgreSQL and sqlite on the disk instead, for 5 to 86,400 seconds, with kills at random
+    /// times. Then run their own checks.
     #[arg(
         long, value_name = "SECONDS", conflicts_with_all = ["upgrades", "ext4", "here"],
         value_parser = clap::value_parser!(u32).range(5..=86_400),
     )]
     databases: Option<u32>,
-    /// Before the load: watch for so many seconds what the supervisor and the driver take while
-    /// nobody uses the disk.
+    /// Before the load, measure for this time what ring3d and the driver consume while the disk is
+    /// idle: from 1 to 86,400 seconds.
     #[arg(
         long, requires = "here", value_name = "SECONDS",
         value_parser = clap::value_parser!(u32).range(1..=86_400),
     )]
     idle: Option<u32>,
-    /// Folder for restart.json; databases.json; those of the series are called restart-NAME.json.
+    /// Folder for the report: restart.json, databases.json, or with --series restart-NAME.json.
     #[arg(long, default_value = "out")]
     out: PathBuf,
     /// Print the outcome as a JSON object.
     #[arg(long)]
     json: bool,
-    /// Measure a device that a supervisor on this machine has; `--disk` is overwritten.
+    /// Measure a device that a ring3d of this machine holds. --disk is overwritten.
     #[arg(long, requires_all = ["disk", "overwrite"])]
     here: bool,
-    /// The block device, or a file on it.
+    /// With --here: the block device, or a file on it.
     #[arg(long, requires = "here")]
     disk: Option<PathBuf>,
-    /// What is on it may be lost.
+    /// With --here: allow the content of --disk to be overwritten.
     #[arg(long)]
     overwrite: bool,
-    /// What the supervisor's manifest calls the device.
+    /// The device's name in ring3d's manifest.
     #[arg(long, default_value = "bench")]
     name: String,
-    /// Where the supervisor listens.
+    /// The socket of ring3d.
     #[arg(long, default_value = ring3_control::admin::SOCKET)]
     socket: PathBuf,
 }

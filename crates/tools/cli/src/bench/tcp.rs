@@ -34,7 +34,7 @@ struct Tcp;
 
 impl Study for Tcp {
     type Load = Way;
-    const LOADS: &'static str = "tcp-64k-out or tcp-64k-in; without it, both";
+    const LOADS: &'static str = "tcp-64k-out or tcp-64k-in. Default: both";
     const PLACEMENTS: &'static [&'static str] = &STREAM_PLACEMENTS;
     const MILLIS: (u64, u64) = (500, 100);
 

@@ -31,8 +31,8 @@ pub struct Args {
     /// The card in the guest.
     #[arg(long, value_enum, default_value = "e1000e")]
     card: Card,
-    /// CPU at idle, and at 1, 10, 50 and 100 % of what the kernel's driver echoes, DPDK beside it,
-    /// instead of costs and figure; writes net-cpu.json.
+    /// Instead, measure the use of the processor at idle and at 1, 10, 50 and 100 % of the rate of
+    /// the kernel's driver, beside DPDK. Writes net-cpu.json.
     #[arg(long, conflicts_with = "loads")]
     cpu: bool,
     #[command(flatten)]
@@ -45,12 +45,11 @@ struct Echo;
 
 impl Study for Echo {
     type Load = Load;
-    const LOADS: &'static str = "udp-64-out, udp-64-in, udp-64-echo-qd1, udp-1024-echo-at60 \
-        (Mb/s); without it, all of the figure";
+    const LOADS: &'static str = "udp-64-out, udp-64-in, udp-64-echo-qd1, or udp-1024-echo-atN \
+        with N Mb/s. Default: all of the figure";
     const PLACEMENTS: &'static [&'static str] = &PLACEMENTS;
-    const USUAL_PLACEMENTS: &'static str = "without it, all but export-tap and export-vhost, which \
-        are export with one of its engines, export-vduse, export-adaptive (interrupts throttled \
-        as the traffic is), and dpdk (testpmd)";
+    const USUAL_PLACEMENTS: &'static str = "Default: all but export-tap and export-vhost (export \
+        with one engine), export-vduse, export-adaptive (--throttle adaptive), and dpdk (testpmd)";
     const MILLIS: (u64, u64) = (1000, 100);
 
     fn loads(options: &Options) -> Vec<Load> {

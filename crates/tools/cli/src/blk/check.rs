@@ -15,29 +15,29 @@ use crate::findings;
 pub struct Args {
     #[command(flatten)]
     target: Target,
-    /// Who drives the disk: dde:nvme, a driver of Linux in a process of its own, which is built if
-    /// need be. Usual: ring3's own driver.
+    /// The disk's driver: dde:nvme, a driver of Linux in a separate process. It is built if
+    /// necessary. Default: ring3's own driver.
     #[arg(long, value_name = "dde:NAME")]
     driver: Option<Name>,
-    /// Say that the content of the disk may be lost: the suite writes all over it.
+    /// Confirm that the content of the disk may be lost. The suite writes everywhere on the disk.
     #[arg(long)]
     destroy: bool,
-    /// Requests of the checks that keep many in flight.
+    /// Number of requests in the checks that keep many in flight.
     #[arg(
         long, default_value_t = 2000,
         value_parser = clap::value_parser!(u32).range(1..=100_000_000),
     )]
     requests: u32,
-    /// Requests in flight of these.
+    /// Requests in flight in these checks.
     #[arg(long, default_value_t = 32)]
     depth: u16,
-    /// Seconds to wait for one answer.
+    /// Seconds to wait for one request, from 1 to 3600.
     #[arg(
         long, value_name = "SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(1..=3600),
     )]
     patience: u64,
-    /// Print one JSON object for each check, and one with the result.
+    /// Print one JSON object for each check, and one for the result.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -21,11 +21,11 @@ struct Place {
     /// Where to start: bytes (4096, 64M) or blocks (8b).
     #[arg(long, value_name = "SIZE", default_value = "0")]
     offset: Amount,
-    /// How much; to the end of the disk or of the input if not given.
+    /// How much to copy: bytes (4096, 64M) or blocks (8b). Default: to the end of the disk, or of
+    /// the input.
     #[arg(long, value_name = "SIZE")]
     length: Option<Amount>,
-    /// Print what was done as a JSON object; on standard error while standard output carries the
-    /// data.
+    /// Print the result as a JSON object; on standard error if standard output carries the data.
     #[arg(long)]
     json: bool,
 }
@@ -35,10 +35,10 @@ struct Place {
 pub struct ReadArgs {
     #[command(flatten)]
     place: Place,
-    /// The file to write; standard output if not given, or "-".
+    /// The file to write. Default, or -: standard output.
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Leave holes in the file where the disk reads as zeroes.
+    /// Leave holes in the file where the disk has zeroes.
     #[arg(long, requires = "to")]
     sparse: bool,
 }
@@ -48,16 +48,18 @@ pub struct ReadArgs {
 pub struct WriteArgs {
     #[command(flatten)]
     place: Place,
-    /// The file to read; standard input if not given, or "-".
+    /// The file to read. Default, or -: standard input.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Let the device zero what is zero in the input, instead of transferring zeroes.
+    /// Let the device write the zeroes of the input itself (write zeroes), instead of transferring
+    /// them.
     #[arg(long)]
     sparse: bool,
-    /// Fill the last block with zeroes if the input ends within it.
+    /// Fill the last block with zeroes if the input ends within it. Without this, such an input is
+    /// refused.
     #[arg(long)]
     pad: bool,
-    /// Do not make the data durable at the end.
+    /// Do not flush the disk's cache at the end.
     #[arg(long)]
     no_flush: bool,
 }

@@ -7,6 +7,7 @@ use ring3_class::block::{Disk, Info};
 use serde_json::{Value, json};
 
 use super::target::Target;
+use crate::sizes::human;
 
 /// Arguments of `ring3 blk info`.
 #[derive(clap::Args)]
@@ -37,13 +38,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             outln!();
         }
         for (key, value) in disk.as_object().into_iter().flatten() {
-            outln!("{:24} {}", key.replace('_', " "), plain(value));
+            outln!("{:24} {}", key.replace('_', " "), plain(key, value));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn plain(value: &Value) -> String {
+/// Numbers of bytes that are long are shown with a unit, too.
+const BYTES: [&str; 4] = ["bytes", "max_transfer", "optimal_io", "discard_granularity"];
+
+fn plain(key: &str, value: &Value) -> String {
+    if let Some(bytes) = value.as_u64().filter(|&bytes| bytes >= 1024 && BYTES.contains(&key)) {
+        return format!("{bytes} ({})", human(bytes));
+    }
     match value {
         Value::String(text) => text.clone(),
         Value::Bool(true) => "yes".into(),
@@ -73,4 +80,16 @@ fn describe(disk: &dyn Disk) -> Value {
         "max_discard_blocks": info.discard.map(|discard| discard.max_blocks),
         "discard_granularity": info.discard.map(|discard| discard.granularity),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_number_of_bytes_has_its_unit_beside_it() {
+        assert_eq!(plain("bytes", &json!(1 << 30)), "1073741824 (1 GiB)");
+        assert_eq!(plain("blocks", &json!(1 << 30)), "1073741824");
+        assert_eq!(plain("optimal_io", &json!(512)), "512");
+    }
 }

@@ -12,16 +12,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 /// Options of `ring3 blk lend`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The socket that the export was started with (ring3 run --share).
+    /// The socket of the export (ring3 run --share SOCKET).
     #[arg(long, value_name = "SOCKET")]
     share: PathBuf,
-    /// MiB of memory: of huge pages if the system has that many free.
+    /// Size of the memory in MiB, from 1 to 4096. It has huge pages if enough are free.
     #[arg(
         long, value_name = "MIB", default_value_t = 64,
         value_parser = clap::value_parser!(u64).range(1..=4096),
     )]
     size: u64,
-    /// Say what there is as a JSON object.
+    /// Print the file and its size as a JSON object.
     #[arg(long)]
     json: bool,
 }

@@ -24,16 +24,17 @@ pub struct Target {
     device: Uri,
     #[command(flatten)]
     protection: Protection,
-    /// The namespace of an NVMe controller; needed if it has several.
+    /// The namespace of an NVMe controller. Required if it has several.
     #[arg(long, value_name = "ID", conflicts_with = "drive")]
     namespace: Option<u32>,
-    /// The drive of an IDE or AHCI controller, by its place; needed if it has several.
+    /// The drive of an IDE or AHCI controller, by its port or place, from 0. Required if it has
+    /// several.
     #[arg(long, value_name = "PLACE")]
     drive: Option<u32>,
-    /// How the controller signals.
+    /// How the controller raises interrupts.
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
-    /// The best way in which an ATA drive's data may move.
+    /// The fastest transfer mode of an ATA drive that the driver may use.
     #[arg(long, value_enum, default_value = "queued")]
     transfer: Transfer,
 }

@@ -30,15 +30,15 @@ pub const SONAME: &str =
 /// Arguments of `ring3 dde build`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The driver, as ring3 dde list has it: e1000e.
+    /// The driver, by its name in ring3 dde list, such as e1000e.
     driver: String,
     #[command(flatten)]
     form: Form,
-    /// Put the program into this folder, too, where ring3 and ring3d find it without building: that
-    /// of ring3, or lib/ring3 beside that, as /usr/local/lib/ring3.
+    /// Also put the program into this folder. ring3 and ring3d find it without a build in their own
+    /// folder, and in lib/ring3 beside that, such as /usr/local/lib/ring3.
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
-    /// Print one JSON object with the result.
+    /// Print the result as a JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -46,14 +46,15 @@ pub struct Args {
 /// How a driver is built, if not as usual.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Form {
-    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh
-    /// source 7.2 fetches. Usual: 6.12.
+    /// The Linux version of the driver and of the kernel code below it: 6.12 or 7.2. The source of
+    /// 7.2 is fetched by lab/setup.sh source 7.2. Default: 6.12.
     #[arg(long, value_name = "VERSION")]
     pub kernel: Option<Kernel>,
-    /// Build everything with AddressSanitizer, and have it know the kernel's objects and pages.
+    /// Build everything with AddressSanitizer, which then checks the kernel's objects and pages,
+    /// too.
     #[arg(long)]
     pub asan: bool,
-    /// Have the driver's own files count which of their lines are reached.
+    /// Build the driver's own files with counters of executed lines.
     #[arg(long, conflicts_with = "asan")]
     pub coverage: bool,
     /// Have memcheck know the kernel's objects and pages.
@@ -62,8 +63,8 @@ pub struct Form {
     /// Over a device that is made of bytes, with AddressSanitizer.
     #[arg(skip)]
     pub fuzz: bool,
-    /// A folder with files of the kernel by their paths, changed ones, which are compiled in the
-    /// place of the kernel's own: DIR/drivers/net/.../netdev.c.
+    /// A folder with changed files of the kernel, which replace those of the same path:
+    /// DIR/drivers/net/.../netdev.c.
     #[arg(long, value_name = "DIR")]
     pub overlay: Option<PathBuf>,
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Arguments of `ring3 dde list`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print one JSON object for each driver.
+    /// Print one JSON object for each driver, instead of a table.
     #[arg(long)]
     json: bool,
 }

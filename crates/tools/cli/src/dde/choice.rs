@@ -10,8 +10,8 @@ use crate::leave::Watch;
 /// Who drives a card.
 #[derive(clap::Args)]
 pub struct Choice {
-    /// Who drives the card: dde:e1000e, a driver of Linux in a process of its own, which is built
-    /// if need be (ring3 dde list). Usual: ring3's own driver.
+    /// The card's driver: dde:NAME, a driver of Linux in a separate process (ring3 dde list). It is
+    /// built if necessary. Default: ring3's own driver.
     #[arg(long, value_name = "dde:NAME")]
     driver: Option<Name>,
 }

@@ -27,36 +27,36 @@ use super::{Class, catalogue};
 /// Arguments of `ring3 dde fuzz`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The driver, as ring3 dde list has it: e1000e.
+    /// The driver, by its name in ring3 dde list, such as e1000e.
     driver: String,
     /// Stop after this many inputs.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// Stop after this many seconds. Usual: 60, unless --runs is given.
+    /// Stop after this many seconds, up to 30 days. Default: 60, or no limit with --runs.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=30 * 86_400))]
     seconds: Option<u64>,
-    /// What the fuzzer's random numbers begin with.
+    /// Seed of the fuzzer's random numbers. Default: a random one.
     #[arg(long)]
     seed: Option<u32>,
-    /// The folder with what was found, which is gone on with if it is there. Usual:
+    /// Folder for the inputs that were found. An existing one is continued. Default:
     /// dde-fuzz-DRIVER.
     #[arg(long, value_name = "DIR")]
     corpus: Option<PathBuf>,
-    /// Run this input once more, and show what becomes of it.
+    /// Run one input again, and show the outcome.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "seconds", "seed", "corpus"])]
     replay: Option<PathBuf>,
-    /// The device that is recorded the first time. Usual: that of QEMU's with which the driver was
-    /// tried.
+    /// The device that is recorded for the first input. Default: the QEMU device that the driver
+    /// was tested with (ring3 dde list).
     #[arg(long, value_name = "URI")]
     device: Option<Uri>,
-    /// A folder with changed files of the driver, by their paths in the kernel's source.
+    /// A folder with changed files of the driver, which replace those of the same path.
     #[arg(long, value_name = "DIR")]
     overlay: Option<PathBuf>,
-    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh
-    /// source 7.2 fetches. Usual: 6.12.
+    /// The Linux version of the driver and of the kernel code below it: 6.12 or 7.2. The source of
+    /// 7.2 is fetched by lab/setup.sh source 7.2. Default: 6.12.
     #[arg(long, value_name = "VERSION")]
     kernel: Option<Kernel>,
-    /// Print one JSON object with the result.
+    /// Print the result as a JSON object.
     #[arg(long)]
     json: bool,
 }

@@ -43,67 +43,74 @@ pub fn program(driver: &str) -> Result<program::Program> {
 /// What `ring3 dde` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Compile a driver of Linux as a program: the first time with the kernel's files under it,
-    /// which takes a minute or two.
+    /// Compile a driver of Linux as a program.
+    ///
+    /// The first build also compiles the kernel's code below the drivers, which takes a minute or
+    /// two.
     Build(build::Args),
-    /// Look for what a device can do to a driver: AFL++ makes the device's answers, its memory and
-    /// its interrupts, AddressSanitizer watches the driver.
+    /// Fuzz a driver with a hostile device.
+    ///
+    /// AFL++ generates what the device answers, writes to memory and interrupts. AddressSanitizer
+    /// watches the driver.
     Fuzz(fuzz::Args),
-    /// List the drivers that can be hosted, and what of them was tried.
+    /// List the drivers that can be hosted, and how each was tested.
     List(catalogue::Args),
-    /// Drive a network card or a disk by a driver of Linux until SIGINT or SIGTERM, and serve it to
-    /// other programs as remote:PATH, or have a card's frames answered in the driver's process. A
-    /// sound card plays a file.
+    /// Drive a card or a disk with a driver of Linux.
+    ///
+    /// Serves the device to other programs as remote:PATH until SIGINT or SIGTERM, or answers a
+    /// card's packets in the driver's process (--reflect, --lwip). A sound card plays a file and
+    /// ends.
     Run(RunArgs),
 }
 
 /// Arguments of `ring3 dde run`.
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// The driver, as ring3 dde list has it: e1000e, nvme, snd-ens1370.
+    /// The driver, by its name in ring3 dde list, such as e1000e, nvme or snd-ens1370.
     driver: String,
     /// The device: vfio:0000:01:00.0, uio:0000:01:00.0, qtest:e1000e, qtest:nvme.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// The socket, where others find the card or the disk as remote:PATH.
+    /// The socket at which other programs use the card or the disk, as --device remote:PATH.
     #[arg(
         long, value_name = "PATH", required_unless_present_any = ["reflect", "lwip", "play"],
         conflicts_with_all = ["reflect", "lwip", "play"],
     )]
     socket: Option<std::path::PathBuf>,
-    /// Instead: send back each frame that is for the card, below any protocol; echo requests of
-    /// ICMP as replies. ARP is not answered.
+    /// Instead of --socket: return each packet that is addressed to the card to its sender, and
+    /// ICMP echo requests as replies. ARP is not answered.
     #[arg(long, conflicts_with_all = ["lwip", "play"])]
     reflect: bool,
-    /// Instead: be a host with this address by lwIP, in the driver's process: ICMP, UDP and TCP,
-    /// with services at ports 7 (echo), 9 (discard) and 19 (characters without end, TCP).
+    /// Instead of --socket: run lwIP with this address in the driver's process. It answers ICMP,
+    /// and has services at ports 7 (echo), 9 (discard) and 19 (TCP, sends without end).
     #[arg(long, value_name = "ADDRESS/BITS", conflicts_with = "play")]
     lwip: Option<String>,
-    /// Of a sound card: play this file of WAV's, PCM of 8 or 16 bits, and end.
+    /// For a sound card: play this WAV file (PCM, 8 or 16 bits), and end.
     #[arg(long, value_name = "FILE")]
     play: Option<std::path::PathBuf>,
-    /// What becomes of the buffers that the driver gives to the device: nothing, or each is copied,
-    /// for comparison.
+    /// How the device reaches the driver's buffers.
     #[arg(long, value_enum, default_value = "zero-copy")]
     dma: Dma,
-    /// Microseconds for which the card is polled after its last packet, with its interrupts off, as
-    /// long as that pays. Usual: 0, by interrupt alone.
+    /// Microseconds that the card is polled after its last packet, with its interrupts off, while
+    /// polling pays. From 0 to 1,000,000. Default: 0, never.
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     poll: Option<u32>,
-    /// Bytes of the longest packet, as far as the driver takes it. Usual: 1500.
+    /// Longest packet in bytes, without its Ethernet header, from 68 to 9000 and as far as the
+    /// driver supports. Default: 1500.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=9000))]
     mtu: Option<u32>,
-    /// Let the driver see no MSI-X.
+    /// Hide MSI-X from the driver, which then uses MSI or INTx.
     #[arg(long)]
     no_msix: bool,
-    /// Drive it though nothing confines its transfers.
+    /// Drive a device that no IOMMU protects the machine from (uio:ADDRESS). A bug in the driver
+    /// can then overwrite any memory of this machine.
     #[arg(long)]
     unprotected: bool,
-    /// MiB of the memory that the device reaches, which is all that the driver and the kernel below
-    /// it have. Usual: 64.
+    /// Memory in MiB that the device can reach, from 16 to 2048. It is all the memory of the driver
+    /// and of the kernel code below it. Default: 64.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..=2048))]
     arena: Option<u32>,
-    /// Print what the driver has to say.
+    /// Print the driver's messages.
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
@@ -113,9 +120,9 @@ pub struct RunArgs {
 /// What becomes of a driver's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Dma {
-    /// The device has them.
+    /// Directly, without a copy.
     ZeroCopy,
-    /// The device has a copy.
+    /// By a copy of each buffer, for comparison.
     Copy,
 }
 

@@ -14,37 +14,40 @@ use super::kernel::Kernel;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "To look at the driver")]
 pub struct Tools {
-    /// Of which Linux the driver and all below it are: 6.12, or 7.2, whose source lab/setup.sh
-    /// source 7.2 fetches. Usual: 6.12.
+    /// The Linux version of the driver and of the kernel code below it: 6.12 or 7.2. The source of
+    /// 7.2 is fetched by lab/setup.sh source 7.2. Default: 6.12.
     #[arg(long, requires = "driver", value_name = "VERSION")]
     kernel: Option<Kernel>,
-    /// Start it under gdb, with the kernel's source; what follows -- goes to gdb: --gdb -- -batch
-    /// -ex 'break e1000_probe' -ex run -ex bt
+    /// Run the driver under gdb, with the kernel's source. Arguments after -- are gdb's: --gdb --
+    /// -batch -ex 'break e1000_probe' -ex run -ex bt
     #[arg(long, requires = "driver", conflicts_with_all = ["valgrind", "callgrind"])]
     gdb: bool,
-    /// Have AddressSanitizer watch the driver and the kernel below it; the first time, all of it is
-    /// compiled once more.
+    /// Check the driver and the kernel code below it with AddressSanitizer. The first time, all of
+    /// it is compiled again.
     #[arg(long, requires = "driver", conflicts_with_all = ["valgrind", "callgrind", "coverage"])]
     asan: bool,
-    /// Start it under valgrind's memcheck, which knows the kernel's objects, pages and stacks.
+    /// Run the driver under valgrind's memcheck, which checks the kernel's objects, pages and
+    /// stacks, too.
     #[arg(long, requires = "driver", conflicts_with_all = ["callgrind", "coverage"])]
     valgrind: bool,
-    /// Count its instructions under callgrind, into FILE.
+    /// Count the driver's instructions with callgrind, into FILE; without =FILE into
+    /// callgrind.out.dde.
     #[arg(
         long, requires = "driver", value_name = "FILE", num_args = 0..=1, require_equals = true,
         default_missing_value = "callgrind.out.dde",
     )]
     callgrind: Option<PathBuf>,
-    /// Count which lines of the driver's own files are reached: a table when it has ended, and all
-    /// of it in FILE as JSON.
+    /// Count the executed lines of the driver's own files. Prints a table at the end, and writes
+    /// all counts to FILE as JSON.
     #[arg(long, requires = "driver", value_name = "FILE", num_args = 0..=1, require_equals = true)]
     coverage: Option<Option<PathBuf>>,
-    /// A folder with changed files of the driver, by their paths in the kernel's source, that are
-    /// compiled in the place of its own.
+    /// A folder with changed files of the driver, which replace those of the same path in the
+    /// kernel's source.
     #[arg(long, requires = "driver", value_name = "DIR")]
     overlay: Option<PathBuf>,
-    /// What gdb is told.
-    #[arg(last = true, requires = "gdb", value_name = "GDB")]
+    /// Arguments of gdb.
+    // Hidden because every use of the command would end in it; --gdb says what it is for.
+    #[arg(last = true, requires = "gdb", value_name = "GDB", hide = true)]
     words: Vec<OsString>,
 }
 

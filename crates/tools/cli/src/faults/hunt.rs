@@ -63,18 +63,18 @@ impl FromStr for Bait {
 /// Options of `ring3 faults hunt`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Devices.
+    /// Number of simulated devices.
     #[arg(long, default_value_t = 5000)]
     count: u64,
-    /// Each follows from this number and its own.
+    /// Seed. The behaviour of each device depends on the seed and its own number alone.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// This kind only: registers, dma, device; saved for damaged state of a driver that has left
-    /// its device to the next one, killed for what one has recorded by which the next adopts its
-    /// device. The first three by turns unless it is said.
+    /// One kind only: registers, dma, device, saved (damaged state of a driver that handed its
+    /// device over) or killed (damaged record of a killed driver, from which the next one adopts
+    /// the device). Default: registers, dma and device by turns.
     #[arg(long)]
     only: Option<Bait>,
-    /// Drivers at the same time: most of them wait.
+    /// Drivers at the same time, from 1 to 256. Most of them wait.
     #[arg(long, default_value_t = 16)]
     jobs: usize,
 }

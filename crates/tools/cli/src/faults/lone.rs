@@ -25,25 +25,25 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Options of `ring3 faults lone`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The device, with what goes wrong of it: sim:nvme,registers=set/0x1:read:3. Its blocks are
-    /// overwritten.
+    /// The device with its faults, such as sim:nvme,registers=set/0x1:read:3 (docs/sim.md). Its
+    /// blocks are overwritten.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// Which requests come follows from this number.
+    /// Seed of the sequence of requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Requests, beside those that look at what is there.
+    /// Number of requests, without those that read for comparison.
     #[arg(long, default_value_t = 256)]
     requests: u64,
-    /// Beside them: flushes, zeroes, discards and longer reads and writes behind the blocks that
-    /// are checked, and questions to the controller.
+    /// Also send flushes, write zeroes, discards, and longer reads and writes outside of the
+    /// checked blocks, and commands to the controller.
     #[arg(long)]
     wide: bool,
-    /// Have the driver go on from what another one has left, damaged as that number of
-    /// `faults hunt --only saved` is.
+    /// Start the driver from the saved state of another one, damaged as in device INDEX of `faults
+    /// hunt --only saved --seed SEED`.
     #[arg(long, value_name = "SEED:INDEX")]
     left: Option<Fault>,
-    /// Seconds after which a driver without an end of any request is left.
+    /// Seconds without a completed request after which the driver counts as hanging.
     #[arg(long, default_value_t = 120)]
     patience_s: u64,
 }

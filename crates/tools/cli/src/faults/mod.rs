@@ -35,53 +35,53 @@ const QUICK: u64 = 300;
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Faults of the whole campaign: 20000 unless it is said, and 300 in a guest.
+    /// Number of faults of the whole campaign. Default: 20000, or 300 with --guest.
     #[arg(long)]
     count: Option<u64>,
-    /// Every fault follows from this number and its own.
+    /// Seed. Each fault depends on the seed and its own number alone.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Inject 300 faults only, and 24 in a guest.
+    /// Inject 300 faults only, or 24 with --guest, as a trial.
     #[arg(long, conflicts_with = "count")]
     quick: bool,
-    /// Boot a guest, and do it from outside to the drivers that ring3d has there, in their sandbox,
-    /// of an NVMe and an AHCI disk by turns, under fio's verification. Kinds that are a device's
-    /// own are left out.
+    /// Boot a guest, and inject faults into the sandboxed drivers of its ring3d, under fio's
+    /// verification. The disks are NVMe and AHCI by turns. Faults of devices (registers, dma,
+    /// device) are left out.
     #[arg(long, conflicts_with_all = ["shard", "jobs", "out", "ring3d", "record"])]
     guest: bool,
-    /// The disks' drivers are Linux's own, in processes: dde:nvme and dde:ahci, which are built if
-    /// need be.
+    /// Use Linux's drivers in processes, dde:nvme and dde:ahci. They are built if necessary.
     #[arg(long, requires = "guest")]
     hosted: bool,
-    /// The guest's kernel, by version prefix.
+    /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2.
     #[arg(long, requires = "guest", default_value = DEFAULT_KERNEL)]
     kernel: String,
-    /// Do one of several parts of the campaign: 3/8 is the third of eight.
+    /// Do one part of the campaign only: 3/8 is the third part of eight.
     #[arg(long, default_value = "1/1", value_name = "I/N")]
     shard: Shard,
     /// Inject this kind only: kill, stop, memory, code, registers, dma, device, no-memory,
     /// no-descriptors or protocol.
     #[arg(long)]
     only: Option<Kind>,
-    /// Drivers at the same time; six times as many as there are processors unless it is said, as
-    /// some only wait for a driver that hangs.
+    /// Drivers at the same time, from 1 to 256. Default: six per processor, because a driver that
+    /// hangs needs no processor.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Keep what was seen in this file, and go on from what is there.
+    /// Keep the results in this file, and continue from it if it exists.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Write the report of this part into this folder, for `ring3 faults merge`.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Have ring3d hold the devices of so many of a hundred drivers, with a standby for each; the
-    /// others' this command holds. 50 for root, and 0 for others, who may not make its sandboxes.
+    /// Percentage of drivers whose devices ring3d holds, with a standby for each. This command
+    /// holds the others. Default: 50 for root, else 0, because only root can make ring3d's
+    /// sandboxes.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     ring3d: Option<u8>,
-    /// Inject this one fault, and say all that was seen.
+    /// Inject this one fault, and print everything that happened.
     #[arg(long, value_name = "SEED:INDEX")]
     reproduce: Option<Fault>,
-    /// With --reproduce, of a fault of the device: record a driver of that device, alone, into this
-    /// file, for `ring3 replay`.
+    /// With --reproduce of a device's fault: record one driver of that device into this file, for
+    /// `ring3 replay`.
     #[arg(long, value_name = "FILE", requires = "reproduce")]
     record: Option<PathBuf>,
     #[command(flatten)]
@@ -90,18 +90,19 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Add the reports of a campaign's parts together.
+    /// Merge the reports of a campaign's parts.
     Merge {
-        /// What `--out` or `--resume` has written.
+        /// Reports that --out or --resume wrote.
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
         form: show::Form,
     },
-    /// Drive one device, which may be told to go wrong, and check what is read: alone, and in one
-    /// thread, so that it can be recorded and replayed.
+    /// Drive one faulty device in one thread, and check the data.
+    ///
+    /// One thread and one device, so that the run can be recorded and replayed.
     Lone(lone::Args),
-    /// Have thousands of simulated devices lie to drivers in this process.
+    /// Run drivers against thousands of simulated devices that lie.
     Hunt(hunt::Args),
 }
 

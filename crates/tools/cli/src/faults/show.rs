@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 /// How a report is printed.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Form {
-    /// Print the report as a JSON object; docs/campaign.md has its fields.
+    /// Print the report as a JSON object (docs/campaign.md).
     #[arg(long)]
     json: bool,
-    /// Print it as a table in Markdown.
+    /// Print the report as a Markdown table.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 }

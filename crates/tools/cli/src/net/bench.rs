@@ -20,14 +20,14 @@ pub struct Args {
     device: Uri,
     #[command(flatten)]
     target: Target,
-    /// What is done to a packet: io (nothing), or macswap (its Ethernet addresses change places).
+    /// What is done to each packet: io (nothing) or macswap (its Ethernet addresses are swapped).
     #[arg(long, default_value = "macswap")]
     forward: Forwarding,
-    /// How long; Ctrl-C ends it earlier.
+    /// Seconds to forward, from 1 to 86,400. Ctrl-C ends it earlier.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// How long it forwards before, of which nothing is counted: until a link is there, and the
-    /// sender has noticed.
+    /// Seconds to forward before the measurement, from 0 to 3600, until the link is up and the
+    /// sender sends.
     #[arg(
         long, default_value_t = 0, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(0..=3600),

@@ -21,29 +21,28 @@ pub struct Args {
     /// sim:virtio-net,wire=cable/NAME, or remote:PATH.
     #[arg(long, value_name = "URI")]
     device: Uri,
-    /// The card at the other end of its cable, which nobody else may use: of any kind that ring3
-    /// drives. A card of QEMU's (qtest:e1000e) needs none: this program holds the other end itself.
+    /// The card at the other end of the cable. It can be any card that ring3 drives, and must be
+    /// unused. Not needed for qtest: devices, whose other end is in this program.
     #[arg(long, value_name = "URI")]
     peer: Option<Uri>,
     #[command(flatten)]
     target: Target,
-    /// Packets of the checks that send many.
+    /// Number of packets in the checks that send many.
     #[arg(
         long, default_value_t = 2000,
         value_parser = clap::value_parser!(u32).range(1..=100_000_000),
     )]
     packets: u32,
-    /// Packets of those checks that are under way at once; fewer for a card with little memory of
-    /// its own.
+    /// Packets in flight in these checks, from 1 to 64. Use fewer for a card with little memory.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
     burst: u32,
-    /// Seconds to wait for a packet.
+    /// Seconds to wait for a packet, from 1 to 3600.
     #[arg(
         long, value_name = "SECONDS", default_value_t = 20,
         value_parser = clap::value_parser!(u64).range(1..=3600),
     )]
     patience: u64,
-    /// Print one JSON object for each check, and one with the result.
+    /// Print one JSON object for each check, and one for the result.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -25,19 +25,21 @@ use serde::{Deserialize, Serialize};
 /// Options of each of them.
 #[derive(Clone, clap::Args)]
 pub struct Options {
-    /// The guest's clock.
+    /// What the guest's clock counts.
     #[arg(long, value_enum, default_value = "instructions")]
     pub mode: Mode,
-    /// The guest's kernel, by version prefix.
+    /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2.
     #[arg(long, default_value = DEFAULT_KERNEL)]
     pub kernel: String,
-    /// Rounds, in each of which every placement has its turn; three if it is not given.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// One short round.
+    /// Rounds, from 1 to 1000. Each round measures every placement once.
+    #[arg(
+        long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000),
+    )]
+    rounds: u32,
+    /// Measure one short round only, as a trial.
     #[arg(long, conflicts_with = "rounds")]
     pub quick: bool,
-    /// Folder for the report and the figure, NAME.json and NAME.svg.
+    /// Folder for the report NAME.json and the figure NAME.svg. Created if it is missing.
     #[arg(long, default_value = "out")]
     pub out: PathBuf,
     /// Print the report as JSON.
@@ -54,7 +56,7 @@ pub trait Study: Clone + Send + Sync + 'static {
     /// All placements.
     const PLACEMENTS: &'static [&'static str];
     /// More about them, for the help.
-    const USUAL_PLACEMENTS: &'static str = "without it, all";
+    const USUAL_PLACEMENTS: &'static str = "Default: all";
     /// Milliseconds of a load, and in the short form.
     const MILLIS: (u64, u64);
     /// Most of them, and fewest.
@@ -72,16 +74,20 @@ pub trait Study: Clone + Send + Sync + 'static {
 /// What is measured, and for how long.
 #[derive(Clone, clap::Args)]
 pub struct Choice<S: Study> {
-    /// Milliseconds of a load, by the guest's clock.
-    #[arg(long, conflicts_with = "quick", default_value_t = S::MILLIS.0,
-        value_parser = clap::value_parser!(u64).range(S::LIMITS))]
-    millis: u64,
+    // clap's derive keeps one default for all studies, of the first one that is asked.
+    #[arg(long, conflicts_with = "quick", value_parser = clap::value_parser!(u64).range(S::LIMITS),
+        help = format!(
+            "Milliseconds of each load, by the guest's clock, from {} to {}. Default: {}; {} with \
+            --quick",
+            S::LIMITS.start(), S::LIMITS.end(), S::MILLIS.0, S::MILLIS.1,
+        ))]
+    millis: Option<u64>,
     #[arg(long = "load", value_name = "NAME", value_parser = load::<S::Load>,
-        help = format!("A load: {}. May be repeated", S::LOADS))]
+        help = format!("A load. May be repeated. {}", S::LOADS))]
     loads: Vec<S::Load>,
     #[arg(long = "placement", value_name = "NAME",
         value_parser = PossibleValuesParser::new(S::PLACEMENTS),
-        help = format!("A placement. May be repeated; {}", S::USUAL_PLACEMENTS))]
+        help = format!("Where the driver is. May be repeated. {}", S::USUAL_PLACEMENTS))]
     placements: Vec<String>,
     #[command(flatten)]
     pub options: Options,
@@ -93,7 +99,7 @@ fn load<L: FromStr<Err: Display>>(text: &str) -> Result<L, String> {
 
 impl<S: Study> Choice<S> {
     pub fn millis(&self) -> u64 {
-        if self.options.quick { S::MILLIS.1 } else { self.millis }
+        if self.options.quick { S::MILLIS.1 } else { self.millis.unwrap_or(S::MILLIS.0) }
     }
 
     pub fn loads(&self) -> Vec<S::Load> {
@@ -191,7 +197,7 @@ impl Task {
 pub enum Mode {
     /// Real time.
     Wall,
-    /// One processor, of which each instruction takes the same time.
+    /// Instructions, each of the same time, on one processor. Repeatable.
     Instructions,
 }
 
@@ -209,14 +215,14 @@ pub enum Card {
     E1000e,
     /// The 82576.
     Igb,
-    /// virtio's.
+    /// The network card of virtual machines.
     VirtioNet,
 }
 
 impl Options {
     /// Rounds.
     pub fn rounds(&self) -> u32 {
-        if self.quick { 1 } else { self.rounds.unwrap_or(3) }
+        if self.quick { 1 } else { self.rounds }
     }
 
     /// Whether the clock counts instructions.
@@ -241,5 +247,23 @@ impl Options {
         let text = if self.json { report.text()? } else { format!("\n{}", table(report)) };
         crate::output::write(format_args!("{text}"));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn each_benchmark_has_its_own_default_of_milliseconds() {
+        let mut command = crate::Cli::command();
+        command.build();
+        let benchmarks = command.find_subcommand_mut("bench").unwrap();
+        for (name, default) in [("dde", 500), ("loopback", 1000), ("ping", 2000)] {
+            let benchmark = benchmarks.find_subcommand_mut(name).unwrap();
+            let help = benchmark.render_long_help().to_string();
+            let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(help.contains(&format!("Default: {default}; ")), "{name}: {help}");
+        }
     }
 }
