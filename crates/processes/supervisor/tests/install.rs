@@ -54,8 +54,14 @@ fn an_installation_is_these_files_and_no_others() {
         "usr/local/lib/systemd/system/ring3d.service",
         "usr/local/lib/systemd/system/ring3d.socket",
         "usr/local/lib/udev/rules.d/60-ring3.rules",
+        "usr/local/share/bash-completion/completions/ring3",
+        "usr/local/share/doc/ring3/LICENSE-APACHE",
+        "usr/local/share/doc/ring3/LICENSE-GPL-2",
+        "usr/local/share/doc/ring3/LICENSE-MIT",
         "usr/local/share/doc/ring3/example.toml",
         "usr/local/share/doc/ring3/supervisor.md",
+        "usr/local/share/fish/vendor_completions.d/ring3.fish",
+        "usr/local/share/zsh/site-functions/_ring3",
     ];
     let dde = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../dde"));
     let hosting = files(dde)
