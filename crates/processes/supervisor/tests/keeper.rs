@@ -138,7 +138,8 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
 
 /// Whether a driver has been there before, by a word of the device's that outlives drivers.
 fn came_before(device: &dyn Device) -> bool {
-    let (kept, last) = (device.dma().arena().kept().unwrap(), PersistentWords::WORDS - 1);
+    let (kept, last) =
+        (device.dma().arena().persistent_words().unwrap(), PersistentWords::WORDS - 1);
     let before = kept.load(last);
     kept.store(last, 1);
     before == 1

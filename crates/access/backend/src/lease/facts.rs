@@ -114,7 +114,7 @@ impl LeaseServer {
             function: Some(self.constants.function),
         };
         asked.agreed = true;
-        self.tell(&asked);
+        self.notify(&asked);
         Ok((Answer::Facts(Box::new(facts)), fds))
     }
 }

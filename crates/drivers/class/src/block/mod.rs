@@ -66,12 +66,12 @@ pub trait Disk: Send + Sync {
     /// before the first request.
     fn dma(&self) -> &Dma;
 
-    /// Lets requests of all its queues lie in `region` from now on, without a copy and without a
-    /// mapping for each of them, as long as the value lives; nothing of it is given out. Requests
-    /// name [pieces](ring3_device::dma::Piece) of it. Once more changes nothing. After an error
-    /// such requests are mapped or copied, as those of any memory.
-    fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
-        self.dma().lend(region)
+    /// Registers `region` for requests of all queues: they need neither a copy nor a mapping each,
+    /// as long as the value lives. Nothing is allocated from it. Requests name
+    /// [pieces](ring3_device::dma::Piece) of it. A second call changes nothing. After an error such
+    /// requests are mapped or copied, as those in any other memory.
+    fn register_region(&self, region: &Arc<Region>) -> Result<(), Error> {
+        self.dma().register_region(region)
     }
 
     /// How many queues can be open at the same time.

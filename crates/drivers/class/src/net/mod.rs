@@ -147,8 +147,8 @@ pub trait Queue: Source + Send {
     /// Buffers that it holds at most: receive, transmit.
     fn depth(&self) -> (u16, u16);
 
-    /// Buffers that it holds now and has not returned: receive, transmit.
-    fn held(&self) -> (u16, u16);
+    /// Buffers that were provided and are not returned yet: receive, transmit.
+    fn outstanding(&self) -> (u16, u16);
 
     /// What went through this queue. It costs nothing.
     fn counters(&self) -> Counters;
@@ -192,8 +192,8 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn depth(&self) -> (u16, u16) {
         (**self).depth()
     }
-    fn held(&self) -> (u16, u16) {
-        (**self).held()
+    fn outstanding(&self) -> (u16, u16) {
+        (**self).outstanding()
     }
     fn counters(&self) -> Counters {
         (**self).counters()

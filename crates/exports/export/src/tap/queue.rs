@@ -247,7 +247,7 @@ impl TapQueueServer<'_> {
                 }
             }
             // What the kernel has not taken would be lost.
-            Some((vhost, _)) if !pays && vhost.to_kernel.held() == 0 => self.end_vhost()?,
+            Some((vhost, _)) if !pays && vhost.to_kernel.outstanding() == 0 => self.end_vhost()?,
             _ => {}
         }
         Ok(())

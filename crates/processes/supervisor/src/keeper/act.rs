@@ -415,7 +415,7 @@ impl Keeper {
                     continue;
                 }
                 KeeperCommand::Leave => {
-                    self.held.iter().for_each(|held| held.claim_of().leave());
+                    self.held.iter().for_each(|held| held.claim_of().detach_holder());
                     (self.left, self.ending) = (true, true);
                     return;
                 }

@@ -228,7 +228,7 @@ pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
 /// card that is lent it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
-    match card.server.as_mut().map(EmbeddedCardServer::turn) {
+    match card.server.as_mut().map(EmbeddedCardServer::run_once) {
         Some(Ok(more)) => more.into(),
         Some(Err(error)) => failed(&error),
         None => 0,

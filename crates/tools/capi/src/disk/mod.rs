@@ -221,7 +221,7 @@ pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
     let Some(server) = &mut disk.server else {
         return fail(libc::ENOTCONN, "the disk is not served".into());
     };
-    match server.turn() {
+    match server.run_once() {
         Ok(_) if disk.stopping && server.left() == 0 => {
             fail(libc::ESHUTDOWN, "the disk was stopped".into())
         }

@@ -244,7 +244,7 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
 
 fn lend(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
     let memory = SharedMemory::new(bytes)?;
-    let loan = memory.lend(socket)?;
+    let loan = memory.register(socket)?;
     Ok((memory, loan))
 }
 
