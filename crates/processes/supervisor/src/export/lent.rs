@@ -210,8 +210,8 @@ impl Table {
         }
     }
 
-    /// The driver has done order `number`, or says why not.
-    pub fn hear(&self, number: u64, refused: Option<String>) {
+    /// Handles the driver's answer to order `number`: done, or the reason for its refusal.
+    pub fn handle_answer(&self, number: u64, refused: Option<String>) {
         self.lock().answer = Some((number, refused));
         self.heard.notify_all();
     }

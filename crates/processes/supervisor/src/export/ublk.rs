@@ -228,7 +228,7 @@ impl Export for Ublk {
         self.voice = voice;
         // Users have the disks of another ring3d already, and clients have lent them memory.
         if !self.disks.is_empty()
-            && let Err(why) = self.hear_clients()
+            && let Err(why) = self.accept_clients()
         {
             tracing::error!("{why}");
         }
@@ -242,8 +242,8 @@ impl Export for Ublk {
         self.lent.close(true);
     }
 
-    fn hear_lent(&mut self, number: u64, refused: Option<String>) {
-        self.lent.hear(number, refused);
+    fn handle_registration(&mut self, number: u64, refused: Option<String>) {
+        self.lent.handle_answer(number, refused);
     }
 
     fn create(&mut self, offered: &Offered, vain: &CancelFlags) -> Result<(), Refusal> {
@@ -360,7 +360,7 @@ impl Export for Ublk {
             }
         }
         self.watch();
-        self.hear_clients()?;
+        self.accept_clients()?;
         self.lent.open();
         Ok(self.seen())
     }
@@ -481,14 +481,14 @@ impl Ublk {
             self.torn.extend(nodes.map(|nodes| (id, nodes)));
             links::clear(name, &node);
         }
-        // Clients hear that it has ended, after their requests have.
+        // Clients are disconnected after their requests have completed.
         (self.lender, self.lent) = (None, Arc::default());
-        self.voice.let_go();
+        self.voice.close_retained();
         failed.map_or(Ok(()), Err)
     }
 
     /// Begins to accept clients that register memory, if that is wanted and nobody does yet.
-    fn hear_clients(&mut self) -> Result<(), String> {
+    fn accept_clients(&mut self) -> Result<(), String> {
         let Some(share) = self.wanted.share.as_ref().filter(|_| self.lender.is_none()) else {
             return Ok(());
         };

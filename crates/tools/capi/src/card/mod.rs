@@ -162,7 +162,7 @@ pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
         );
     };
     let shared = card.shared.clone();
-    done(leased.lend(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
+    done(leased.hand_to_supervisor(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
 }
 
 /// Takes the card from whoever uses it, and ends the handle.

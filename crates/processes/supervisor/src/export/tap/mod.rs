@@ -236,13 +236,13 @@ impl Export for Tap {
         Ok(made)
     }
 
-    fn hear_link(&mut self, _: u16, link: &Link) {
+    fn handle_link(&mut self, _: u16, link: &Link) {
         let Some(made) = &self.made else { return };
         // A link that is gone may be negotiated anew by a driver that has just begun.
         if link.up {
             made.interface.set_speed(link);
         }
-        made.state().carrier.hear(link.up);
+        made.state().carrier.set_link(link.up);
         if let Err(error) = made.set_carrier() {
             tracing::warn!("{error}");
         }
