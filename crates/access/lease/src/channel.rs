@@ -367,7 +367,8 @@ mod tests {
     /// Longer than anything takes on a busy machine.
     const LINGER: Duration = Duration::from_secs(20);
 
-    /// How long it takes to hear a stranger that has sent `count` lingering sockets as the message
+    /// How long it takes to receive from an untrusted peer that has sent `count` lingering sockets
+    /// as the message
     /// `sent`, and to part with it.
     fn parted(sent: &[u8], count: usize) -> Duration {
         let closer = DeferredCloser::default();

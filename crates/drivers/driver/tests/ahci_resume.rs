@@ -206,7 +206,7 @@ fn execute_any(queue: &mut dyn Queue, request: Request) -> Result<(), ring3_clas
 }
 
 #[test]
-fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
+fn a_controller_is_not_detached_while_a_queue_is_open_and_goes_on_then() {
     let mut first = first("", Options::default());
     let mut queue = first.queue();
     let error = first.controller.detach().unwrap_err();
@@ -219,7 +219,7 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
 }
 
 #[test]
-fn nobody_opens_the_port_of_a_queue_that_was_left_before_it_is_resumed() {
+fn nobody_opens_the_port_of_a_queue_that_was_detached_before_it_is_resumed() {
     let first = first("", Options::default());
     let (disk, mut queue) = (first.controller.drives()[0].clone(), first.queue());
     let saved = queue.detach().unwrap();
@@ -234,7 +234,7 @@ fn nobody_opens_the_port_of_a_queue_that_was_left_before_it_is_resumed() {
 }
 
 #[test]
-fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
+fn a_detached_controller_is_of_no_use_to_its_last_driver() {
     let mut first = first("", Options::default());
     let disk = first.controller.drives()[0].clone();
     first.controller.detach().unwrap();
@@ -251,7 +251,7 @@ fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
 }
 
 #[test]
-fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
+fn the_registry_detaches_and_resumes_a_controller_of_any_kind() {
     let device: Arc<dyn Device> = Arc::new(ahci::device(""));
     let mut opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
     let saved = through_json(&opened.controller.detach().unwrap());

@@ -250,7 +250,7 @@ fn a_controller_that_was_reset_while_nobody_was_there_is_started_anew_and_repeat
 }
 
 #[test]
-fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
+fn a_controller_is_not_detached_while_a_queue_is_open_and_goes_on_then() {
     let mut first = first("", Options::default());
     let mut queue = first.queue();
     let error = first.controller.detach().unwrap_err();
@@ -262,7 +262,7 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
 }
 
 #[test]
-fn a_queue_whose_controller_was_reset_is_left_once_it_has_repeated_what_was_in_flight() {
+fn a_queue_whose_controller_was_reset_is_detached_once_it_has_repeated_what_was_in_flight() {
     let first = first("", Options::default());
     let mut queue = first.queue();
     first.handle.set_timing(Timing::Held);
@@ -279,7 +279,7 @@ fn a_queue_whose_controller_was_reset_is_left_once_it_has_repeated_what_was_in_f
 }
 
 #[test]
-fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
+fn what_was_copied_ends_before_a_queue_is_detached_and_what_follows_is_resumed() {
     let first = first("", Options::default());
     let (handle, disk) = (first.handle.clone(), first.controller.disk(1).unwrap());
     let mut queue = block::open(&*disk, 8, ForeignAccess::default()).unwrap();
@@ -315,7 +315,7 @@ fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
 }
 
 #[test]
-fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
+fn a_detached_controller_is_of_no_use_to_its_last_driver() {
     let mut first = first("", Options::default());
     let disk = first.controller.disk(1).unwrap();
     first.controller.detach().unwrap();
@@ -332,7 +332,7 @@ fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
 }
 
 #[test]
-fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
+fn the_registry_detaches_and_resumes_a_controller_of_any_kind() {
     let device = nvme::device("");
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);

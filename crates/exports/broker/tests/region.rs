@@ -94,7 +94,7 @@ fn conforms(disk: Arc<dyn Disk>, memory: &SharedMemory) {
 }
 
 #[test]
-fn a_remote_disk_conforms_with_all_data_in_memory_that_its_client_lends() {
+fn a_remote_disk_conforms_with_all_data_in_memory_that_its_client_registers() {
     let (served, memory) = (Served::ram(&[""]), SharedMemory::new(8 << 20).unwrap());
     let disk = served.client(0);
     disk.register_region(memory.region()).unwrap();
@@ -102,7 +102,7 @@ fn a_remote_disk_conforms_with_all_data_in_memory_that_its_client_lends() {
 }
 
 #[test]
-fn a_disk_of_this_process_conforms_with_all_data_in_memory_that_it_lends() {
+fn a_disk_of_this_process_conforms_with_all_data_in_memory_that_it_registers() {
     let (disk, memory) = (ram(), SharedMemory::new(8 << 20).unwrap());
     disk.register_region(memory.region()).unwrap();
     conforms(Arc::new(disk), &memory);
@@ -123,7 +123,7 @@ fn requests_of_the_same_bytes_go_to_a_remote_disk_and_to_a_local_one_without_a_c
 }
 
 #[test]
-fn memory_of_another_is_copied_beside_memory_that_was_lent() {
+fn memory_of_another_is_copied_beside_registered_memory() {
     let (served, lent, kept) = (Served::ram(&[""]), filled(0x33), filled(0x44));
     let remote = served.client(0);
     remote.register_region(lent.region()).unwrap();
@@ -132,7 +132,7 @@ fn memory_of_another_is_copied_beside_memory_that_was_lent() {
 }
 
 #[test]
-fn a_request_that_is_to_be_copied_is_copied_from_lent_memory_as_well() {
+fn a_request_that_is_to_be_copied_is_copied_from_registered_memory_as_well() {
     let (served, memory) = (Served::ram(&[""]), filled(0x21));
     let remote = served.client(0);
     remote.register_region(memory.region()).unwrap();
@@ -145,7 +145,7 @@ fn a_request_that_is_to_be_copied_is_copied_from_lent_memory_as_well() {
 }
 
 #[test]
-fn several_regions_are_told_apart_and_a_region_that_is_lent_again_is_the_same() {
+fn several_regions_are_told_apart_and_a_region_that_is_registered_again_is_the_same() {
     let served = Served::ram(&[""]);
     let (remote, regions) = (served.client(0), [filled(1), filled(2), filled(3)]);
     for memory in regions.iter().chain(&regions) {
@@ -166,7 +166,7 @@ fn several_regions_are_told_apart_and_a_region_that_is_lent_again_is_the_same() 
 }
 
 #[test]
-fn a_queue_that_was_open_before_takes_memory_that_is_lent_later() {
+fn a_queue_that_was_open_before_takes_memory_that_is_registered_later() {
     let (served, memory) = (Served::ram(&[""]), filled(0x66));
     let remote = served.client(0);
     let mut queue = open(&remote, 4, ForeignAccess::default()).unwrap();
@@ -188,14 +188,14 @@ fn a_server_that_copies_takes_no_memory_and_requests_that_lie_there_are_copied()
 }
 
 #[test]
-fn memory_that_no_other_process_can_have_is_not_lent_to_a_remote_disk() {
+fn memory_that_no_other_process_can_have_is_not_registered_with_a_remote_disk() {
     let (served, private) = (Served::ram(&[""]), Foreign::new(4096).unwrap());
     let error = served.client(0).register_region(private.region()).unwrap_err().to_string();
     assert!(error.contains("no file from its start"), "{error}");
 }
 
 #[test]
-fn more_memory_than_a_client_may_have_is_refused_and_the_rest_of_it_may_be_lent() {
+fn more_memory_than_a_client_may_have_is_refused_and_the_rest_of_it_may_be_registered() {
     let served = Served::ram(&[",memory=2M"]);
     let remote = RemoteDisk::connect(&served.path(0), BYTES).unwrap();
     let error = remote
@@ -406,7 +406,7 @@ fn addresses_of_another_disks_memory_are_refused_by_the_client() {
 }
 
 #[test]
-fn what_was_lent_for_good_is_a_region_of_which_nothing_is_allocated() {
+fn what_was_registered_for_good_is_a_region_of_which_nothing_is_allocated() {
     let (local, memory) = (ram(), filled(1));
     let free = local.dma().arena().free_bytes();
     local.register_region(memory.region()).unwrap();

@@ -7,7 +7,7 @@ use ring3_control::admin::Reply;
 use crate::keeper::{Handle, KeeperCommand};
 use crate::policy::Sleep;
 
-/// Has all devices made ready for the machine's sleep; `answer` hears when the last one is, and
+/// Has all devices made ready for the machine's sleep; `answer` is called when the last one is, and
 /// which are not.
 pub fn all<'k>(
     keepers: impl Iterator<Item = &'k Handle>,

@@ -101,7 +101,7 @@ impl Leased {
 }
 
 impl Drop for Leased {
-    /// The program has closed its device: whoever has asked for that hears of it before this
+    /// The program has closed its device: whoever has asked for that is answered before this
     /// returns.
     fn drop(&mut self) {
         let orders = self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();

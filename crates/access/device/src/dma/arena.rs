@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn of_memory_that_was_lent_nothing_is_given_out_and_all_has_names() {
+    fn nothing_is_allocated_from_registered_memory_and_all_of_it_has_spans() {
         let (arena, lent) = (arena(4096), Arc::new(Region::new(8192).unwrap()));
         let (free, number) = (
             arena.free_bytes(),

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_stays_taken_and_is_claimed_with_its_bytes() {
+    fn a_released_buffer_stays_allocated_and_is_claimed_with_its_bytes() {
         let arena = arena();
         let mut buffer = arena.alloc(4096, 1).unwrap().tagged("ring");
         buffer.write(9, b"x").unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_of_which_parts_were_left_stays_taken_whoever_drops_it() {
+    fn a_buffer_of_which_parts_were_released_stays_allocated_when_it_is_dropped() {
         let arena = arena();
         let (buffer, other) = (arena.alloc(4096, 1).unwrap(), arena.alloc(512, 1).unwrap());
         let span = buffer.span();

@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lent_memory_has_its_bytes_and_not_its_file() {
+    fn a_registered_region_has_the_bytes_and_not_the_file() {
         let one = Region::new(8192).unwrap();
         let lent = Region::registered(share(&one), 4096, 4096).unwrap();
         one.write(4096, &[0x5a]).unwrap();

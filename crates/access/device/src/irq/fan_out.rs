@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_open_outlet_is_signalled() {
+    fn every_unmasked_subscriber_is_signalled() {
         let (fan_out, device, _) = shared(IrqKind::Msi);
         let (one, two) = (fan_out.subscribe().unwrap(), fan_out.subscribe().unwrap());
         signal(&device);

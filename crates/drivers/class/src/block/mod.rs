@@ -100,7 +100,8 @@ pub trait Disk: Send + Sync {
 /// As a [`Source`], it is waited for while requests are in flight. Its [`tick`](Source::tick) finds
 /// requests that have taken too long and recovers the device if it must (abort, then reset;
 /// requests are repeated after a reset); [`Error::Gone`] and [`Error::Fatal`] mean the same there
-/// as in [`reap`](Queue::reap): from one of the two, every queue's owner hears of the device's end.
+/// as in [`reap`](Queue::reap): from one of the two, every queue's owner learns that the device has
+/// ended.
 pub trait Queue: Source + Send {
     /// The disk's description, as [`Disk::info`].
     fn info(&self) -> &Info;

@@ -142,7 +142,7 @@ pub struct Provided {
 /// if that was [asked for](Self::wake_on_tx), for [`tx_return`](Self::tx_return). Its
 /// [`tick`](Source::tick) finds a card that does not send any more and recovers it. [`Error::Gone`]
 /// and [`Error::Fatal`], there and in what returns packets, say that the driver has given the card
-/// up: from one of them, every queue's owner hears of its end.
+/// up: from one of them, every queue's owner learns of its end.
 pub trait Queue: Source + Send {
     /// Buffers that it holds at most: receive, transmit.
     fn depth(&self) -> (u16, u16);

@@ -70,7 +70,7 @@ mod tests {
     use ring3_device::dma::{Arena, Region};
 
     #[test]
-    fn a_packet_that_was_left_is_claimed_once_and_with_its_bytes() {
+    fn a_packet_that_was_released_is_claimed_once_and_with_its_bytes() {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
         let mut packet = Packet { token: 7, ..Packet::new(arena.alloc(2048, 64).unwrap(), 64) };
         packet.fill(b"a frame").unwrap();

@@ -1,4 +1,4 @@
-//! Who lends an export memory: the socket, and what clients ask.
+//! Clients that register memory with an export: the socket, and the requests of clients.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// A thread that hears clients, and what it has done. It ends with this value.
+    /// A thread that handles clients, and what it has done. It ends with this value.
     struct Served {
         _folder: tempfile::TempDir,
         path: PathBuf,

@@ -4,7 +4,7 @@
 //! # Shape
 //! [`SharedMemory`] is a client's: a file without a name, made and sealed by it, whose descriptor
 //! it sends over a socket in an [`ClientRequest::Offer`](crate::protocol::ClientRequest::Offer).
-//! Who hears that checks it ([`check`]) and maps it for the disk's device. The same bytes can be
+//! The server checks it ([`check`]) and maps it for the disk's device. The same bytes can be
 //! lent to several:
 //!
 //! - to who exports a disk as a block device (`ring3 run --share SOCKET`), by

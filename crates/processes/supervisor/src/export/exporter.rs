@@ -92,7 +92,7 @@ pub struct EventSender {
 type RetainedFds = Arc<Mutex<Vec<OwnedFd>>>;
 
 impl EventSender {
-    /// Nobody hears it.
+    /// Its events go nowhere.
     pub fn silent() -> Self {
         Self {
             tell: channel().0,
@@ -118,7 +118,7 @@ impl EventSender {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Says it. The keeper has gone if nobody hears it.
+    /// Sends it to the keeper. A keeper that has ended does not receive it.
     pub fn say(&self, done: Done) {
         let _ = self.tell.send(done);
         if let Some(raised) = &self.raised {

@@ -32,7 +32,7 @@ use seen::{Disks, Seen};
 const DEATH: Duration = Duration::from_secs(90);
 /// Between two looks whether anybody still wants it.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the kernel may take to let a server hear that nothing more comes.
+/// How long the kernel may take to notify a server that no further requests come.
 const HEAR: Duration = Duration::from_secs(5);
 /// How long a reader may take between two requests.
 const READER_PAUSE: Duration = Duration::from_millis(500);
@@ -53,7 +53,8 @@ pub struct Ublk {
     /// `ring3-driver`, which reads partition tables.
     program: Arc<Program>,
     voice: EventSender,
-    /// What clients have lent, and who hears them, since users have the disks.
+    /// Memory that clients have registered, and the server that handles them, while users have the
+    /// disks.
     lent: Arc<Table>,
     lender: Option<RegistrationServer>,
 }

@@ -85,7 +85,7 @@ impl Handle {
         Ok(Self { name: name.to_owned(), shared, asks, raised, thread })
     }
 
-    /// Asks it for something. Whoever asks a keeper that has ended hears nothing.
+    /// Asks it for something. A keeper that has ended does not answer.
     pub fn ask(&self, ask: KeeperCommand) {
         let _ = self.asks.send(ask);
         let _ = rustix::io::write(&*self.raised, &1u64.to_ne_bytes());

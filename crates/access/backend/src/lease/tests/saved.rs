@@ -100,7 +100,7 @@ fn a_mapping_that_was_recorded_and_never_made_hinders_no_fence() {
 }
 
 #[test]
-fn a_claim_that_was_left_is_another_holders_and_its_end_does_nothing_to_the_device() {
+fn a_claim_whose_holder_detached_is_another_holders_and_its_drop_does_nothing_to_the_device() {
     let (claim, model) = durable();
     let driver = Process::start(claim.lease().unwrap()).drive();
     claim.detach_holder();

@@ -79,7 +79,7 @@ fn whole_pages_are_mapped_once_and_found_again() {
 }
 
 #[test]
-fn memory_that_was_lent_is_reached_where_it_is_and_mapped_by_no_stream() {
+fn registered_memory_is_reached_where_it_is_and_mapped_by_no_stream() {
     let (mut streams, table) = zero_copy();
     let pieces = [pages(4)];
     let lent = pieces[0].memory.region();

@@ -129,23 +129,23 @@ impl PacketRing {
         self.after(self.next, self.held.wrapping_neg())
     }
 
-    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of
-    /// which `lend` makes no address and bytes; it moves the buffer to the slot, which is empty.
+    /// Maps packets of one piece for the card, from the start of `batch` up to the first for which
+    /// `map` returns no address and length; `map` moves the buffer to the slot, which is empty.
     /// What does not fit stays, and so does what lies behind the end of a table; all does while
     /// numbers are scattered. Returns how many.
     #[inline(always)]
-    pub(super) fn lend_run(
+    pub(super) fn map_run(
         &mut self,
         batch: &mut [Packet],
         flags: u16,
-        lend: impl FnMut(&mut Packet, &mut Packet) -> Option<(u64, u32)>,
+        map: impl FnMut(&mut Packet, &mut Packet) -> Option<(u64, u32)>,
     ) -> usize {
         if self.scattered {
             return 0;
         }
         let room = self.room().min(batch.len());
         let count =
-            self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, lend);
+            self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, map);
         self.next = self.after(self.next, count as u16);
         self.held += count as u16;
         count

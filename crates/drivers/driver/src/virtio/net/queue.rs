@@ -254,7 +254,7 @@ impl Queue for PacketQueue {
         let room = self.limits.rx_room();
         while provided.count < batch.len() {
             let count =
-                self.receive.lend_run(&mut batch[provided.count..], WRITE, |packet, slot| {
+                self.receive.map_run(&mut batch[provided.count..], WRITE, |packet, slot| {
                     let address =
                         packet.buffer.as_ref()?.address_within(packet.start, HEADROOM, room)?;
                     slot.swap_place(packet);
@@ -305,7 +305,7 @@ impl Queue for PacketQueue {
         let longest = self.limits.max_frame();
         loop {
             let mut bytes = 0;
-            let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet, slot| {
+            let sent = self.transmit.map_run(&mut batch[provided.count..], 0, |packet, slot| {
                 let len = Limits::plain_len_within(packet, longest)?;
                 // It asks for nothing, so that its header is zero. One that does not begin as words
                 // do is unusual.

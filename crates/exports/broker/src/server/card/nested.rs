@@ -11,7 +11,7 @@ use ring3_class::Error;
 use super::super::session_loop::SessionServer;
 use super::CardBroker;
 
-/// See the module. Dropping it removes the sockets; clients hear that the server is gone.
+/// See the module. Dropping it removes the sockets; clients are disconnected.
 pub struct EmbeddedCardServer(pub(super) CardBroker);
 
 impl EmbeddedCardServer {

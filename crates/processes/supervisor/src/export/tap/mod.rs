@@ -4,7 +4,7 @@
 //! A TAP, whose descriptors are held here: it stays with its addresses, routes and carrier while
 //! drivers come and go, each of which is given copies of them. The kernel keeps what its users send
 //! meanwhile, as much as the interface's queue holds (`txqueuelen`). `watch` is the thread that
-//! hears what its users want.
+//! receives the settings that its users request.
 //!
 //! # Rights
 //! All that needs CAP_NET_ADMIN is done here, and all that is an ioctl: a driver reads and writes
