@@ -74,7 +74,7 @@ impl Tape {
 
     /// Waits while too much waits to be written, but not for long: a file that stands still costs
     /// the recording, and not the driver.
-    pub(crate) fn note(&self, event: Event) {
+    pub(crate) fn record(&self, event: Event) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (now, bytes) = (self.start.elapsed().as_nanos() as u64, event.bytes());
         let mut stamped = Stamped(now - *last, event);
@@ -129,7 +129,7 @@ impl Drop for Tape {
             Ok(()) if lost > 0 => "its file is too slow".into(),
             Ok(()) => return,
         };
-        verdict::note(format!(
+        verdict::record(format!(
             "the recording of {} is not whole: {why}; {lost} events are missing. The device was \
             driven to the end; record it again, to a file with more room",
             self.device

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 static FIRST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Notes `failure`, if it is the first of this process.
-pub(crate) fn note(failure: String) {
+pub(crate) fn record(failure: String) {
     FIRST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 

@@ -75,7 +75,7 @@ struct State {
 type Irqs = (Option<(IrqKind, u16)>, BTreeSet<u16>);
 
 impl VirtualConfig {
-    /// Puts the registers around `inner`; `told` hears of every change. No kind of message is
+    /// Puts the registers around `inner`; `told` is called on every change. No kind of message is
     /// enabled.
     pub fn new(inner: Arc<dyn Device>, told: impl Fn(Change) + Send + Sync + 'static) -> Self {
         let filter = Filter::new(|offset, width| inner.config_read(offset, width));

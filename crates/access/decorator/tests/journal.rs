@@ -129,9 +129,9 @@ fn a_sleep_of_a_replay_takes_no_time() {
 #[test]
 fn what_was_answered_from_outside_is_answered_again() {
     let (paper, ()) = recorded(|life| {
-        life.journal().note(b"a frame");
+        life.journal().record(b"a frame");
         life.raise(1);
-        life.journal().note(b"");
+        life.journal().record(b"");
     });
     let (replay, answers) = replayed(&paper, |life| {
         let first = life.journal().answer().unwrap();
@@ -144,7 +144,7 @@ fn what_was_answered_from_outside_is_answered_again() {
 #[test]
 fn who_asks_nobody_where_somebody_was_asked_has_left_the_recording() {
     let (paper, ()) = recorded(|life| {
-        life.journal().note(b"a frame");
+        life.journal().record(b"a frame");
         life.raise(1);
     });
     let (replay, wake) = replayed(&paper, |life| life.wait(SHORT));

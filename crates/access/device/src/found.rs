@@ -28,10 +28,9 @@ impl Found {
         }
     }
 
-    /// Writes it down for the next driver. What disturbed the device stays until a driver has
-    /// looked: that comes after a driver has started the device, and one that dies in between
-    /// leaves a device that runs.
-    pub fn note(self, kept: &PersistentWords) {
+    /// Records it for the next driver. `Disturbed` stays until a driver has read it: a driver reads
+    /// it after it has started the device, and one that dies in between leaves a running device.
+    pub fn record(self, kept: &PersistentWords) {
         if Self::read(Some(kept)) == Self::Disturbed {
             return;
         }
@@ -51,12 +50,14 @@ mod tests {
 
     #[test]
     fn a_device_that_was_disturbed_stays_so_until_a_driver_has_looked() {
-        let kept = Arena::keeping(Region::new(1 << 16).unwrap(), 0).kept().unwrap();
+        let kept = Arena::with_persistent_words(Region::new(1 << 16).unwrap(), 0)
+            .persistent_words()
+            .unwrap();
         let found = || Found::read(Some(&kept));
-        Found::Running.note(&kept);
+        Found::Running.record(&kept);
         assert_eq!(found(), Found::Running);
-        Found::Disturbed.note(&kept);
-        Found::Running.note(&kept);
+        Found::Disturbed.record(&kept);
+        Found::Running.record(&kept);
         assert_eq!(found(), Found::Disturbed);
         Found::forget(&kept);
         assert_eq!(found(), Found::Unknown);

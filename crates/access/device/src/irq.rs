@@ -13,8 +13,8 @@
 //! # Storms
 //! A vector that fires more often than its [`StormLimit`] is masked, reports this once, and is
 //! unmasked after a pause. During the pause, `unmask` takes effect only at its end: a thread that
-//! sleeps on the descriptor of an interrupt must call [`Irq::rearm`] when [`Irq::held`] has run
-//! down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do so.
+//! sleeps on the descriptor of an interrupt must call [`Irq::rearm`] when [`Irq::storm_pause`] has
+//! run down. [`Irq::wait`] and the [`Waiter`](crate::wait::Waiter) do so.
 
 mod counter;
 mod edges;
@@ -188,7 +188,7 @@ impl Irq {
     /// Takes what has come since the last call: how many times the device raised it. Never blocks.
     pub fn take(&self) -> Result<u64, Error> {
         let count = self.take_unnoted()?;
-        if count > 0 && self.storm.note(count) {
+        if count > 0 && self.storm.record(count) {
             self.hold_back()?;
         }
         Ok(count)
@@ -243,7 +243,8 @@ impl Irq {
 
     /// How long a sleep of at most `left` may last: not beyond the end of a storm's pause.
     fn patience(&self, left: Duration) -> Option<rustix::event::Timespec> {
-        rustix::event::Timespec::try_from(self.held().map_or(left, |held| left.min(held))).ok()
+        rustix::event::Timespec::try_from(self.storm_pause().map_or(left, |held| left.min(held)))
+            .ok()
     }
 
     /// Holds further interrupts back; without effect where the backend cannot.
@@ -256,7 +257,7 @@ impl Irq {
     /// the ring once more before sleeping.
     pub fn unmask(&self) -> Result<(), Error> {
         self.wanted.store(true, Ordering::Relaxed);
-        match self.held() {
+        match self.storm_pause() {
             None => self.control.as_ref().map_or(Ok(()), |control| control.unmask(self.vector)),
             Some(_) => self.rearm().map(drop),
         }
@@ -268,15 +269,15 @@ impl Irq {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// What is left of the pause that a storm has caused; `None` if it is not held back.
-    pub fn held(&self) -> Option<Duration> {
-        self.storm.held()
+    /// The rest of the pause that an interrupt storm has caused; `None` if there is no pause.
+    pub fn storm_pause(&self) -> Option<Duration> {
+        self.storm.storm_pause()
     }
 
     /// Ends a storm's pause if it has run down: the interrupt is open again if its owner wants it
     /// open. True if it ended now.
     pub fn rearm(&self) -> Result<bool, Error> {
-        if self.held() != Some(Duration::ZERO) {
+        if self.storm_pause() != Some(Duration::ZERO) {
             return Ok(false);
         }
         self.storm.release();

@@ -57,8 +57,8 @@ pub trait Journal {
     /// [`Error::Gone`] where a driver that is replayed has left its recording, or that has ended.
     fn wait(&self, other: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Wake, Error>;
 
-    /// Writes down what the world outside has answered to the driver.
-    fn note(&self, answer: &[u8]);
+    /// Records an answer that the driver got from outside the device.
+    fn record(&self, answer: &[u8]);
 
     /// What it has answered when this was recorded. Errors as of [`wait`](Self::wait).
     fn answer(&self) -> Result<Vec<u8>, Error>;

@@ -30,8 +30,8 @@ pub const MAX_FDS: usize = 192;
 ///
 /// # Strangers
 /// Of somebody who is not trusted ([`Channel::of_stranger`]) at most one descriptor is taken with a
-/// message ([`Channel::hear`]), and only if it is memory: to close anything else may wait. Several
-/// are never taken out of the socket. What was sent and not taken is closed by a
+/// message ([`Channel::receive_untrusted`]), and only if it is memory: to close anything else may
+/// wait. Several are never taken out of the socket. What was sent and not taken is closed by a
 /// [`DeferredCloser`], with the socket.
 pub struct Channel {
     socket: Arc<OwnedFd>,
@@ -118,9 +118,12 @@ impl Channel {
         Ok(Some((serde_json::from_slice(packet.bytes)?, packet.fds)))
     }
 
-    /// As [`receive`](Self::receive), from a stranger: with one descriptor at most, of memory (what
-    /// has seals). Anything else is an error, and its sender is to be parted with.
-    pub fn hear<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Option<OwnedFd>)>> {
+    /// As [`receive`](Self::receive), from an untrusted peer: with one descriptor at most, of
+    /// memory (a file that has seals). Anything else is an error, and the caller has to disconnect
+    /// the peer.
+    pub fn receive_untrusted<M: DeserializeOwned>(
+        &self,
+    ) -> io::Result<Option<(M, Option<OwnedFd>)>> {
         let mut bytes = self.packet();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         // Looked at first: what stays in the socket has another owner, so that nothing of it is
@@ -364,7 +367,8 @@ mod tests {
     /// Longer than anything takes on a busy machine.
     const LINGER: Duration = Duration::from_secs(20);
 
-    /// How long it takes to hear a stranger that has sent `count` lingering sockets as the message
+    /// How long it takes to receive from an untrusted peer that has sent `count` lingering sockets
+    /// as the message
     /// `sent`, and to part with it.
     fn parted(sent: &[u8], count: usize) -> Duration {
         let closer = DeferredCloser::default();
@@ -378,7 +382,7 @@ mod tests {
         drop(fds);
         drop(fd);
         let since = Instant::now();
-        assert!(ours.hear::<Request>().is_err() || sent.is_empty());
+        assert!(ours.receive_untrusted::<Request>().is_err() || sent.is_empty());
         drop(ours);
         since.elapsed()
     }
@@ -402,7 +406,7 @@ mod tests {
         theirs.send(&Request::Reset, &[fd.as_fd()]).unwrap();
         drop(fd);
         let since = Instant::now();
-        assert!(ours.hear::<Request>().unwrap().is_none());
+        assert!(ours.receive_untrusted::<Request>().unwrap().is_none());
         drop((ours, theirs));
         assert!(since.elapsed() < LINGER, "{:?}", since.elapsed());
     }
@@ -414,11 +418,11 @@ mod tests {
         let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         theirs.send(&Request::Reset, &[memory.as_fd()]).unwrap();
         theirs.send(&Request::Reset, &[]).unwrap();
-        let (_, fd) = ours.hear::<Request>().unwrap().unwrap();
+        let (_, fd) = ours.receive_untrusted::<Request>().unwrap().unwrap();
         assert_eq!(fstat(fd.unwrap()).unwrap().st_ino, fstat(&memory).unwrap().st_ino);
-        assert!(ours.hear::<Request>().unwrap().unwrap().1.is_none());
+        assert!(ours.receive_untrusted::<Request>().unwrap().unwrap().1.is_none());
         theirs.send(&Request::Reset, &[memory.as_fd(), memory.as_fd()]).unwrap();
-        assert!(ours.hear::<Request>().unwrap_err().to_string().contains("several"));
+        assert!(ours.receive_untrusted::<Request>().unwrap_err().to_string().contains("several"));
         drop(theirs);
     }
 
@@ -426,7 +430,7 @@ mod tests {
     fn a_closer_that_waits_is_full_at_its_bound_and_has_room_again_afterwards() {
         let closer = DeferredCloser::default();
         let room = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-        closer.tell(room.clone());
+        closer.set_room_event(room.clone());
         let mut unread = Vec::new();
         for entry in 0..MOST_CLOSING {
             assert!(!closer.is_full(), "{entry}");

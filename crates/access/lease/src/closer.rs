@@ -40,8 +40,8 @@ struct Entry {
 }
 
 impl DeferredCloser {
-    /// That `room` (an eventfd) is raised each time an entry was closed.
-    pub fn tell(&self, room: Arc<OwnedFd>) {
+    /// Sets the eventfd that is raised each time an entry was closed.
+    pub fn set_room_event(&self, room: Arc<OwnedFd>) {
         self.lock().room = Some(room);
     }
 

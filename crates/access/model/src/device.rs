@@ -90,7 +90,8 @@ impl<M: Model> Core<M> {
                 identity,
                 posted: Posted::new(),
                 doorbells: OnceLock::new(),
-                dma: Dma::new(Arena::keeping(memory, iova), iommu).below(platform.below),
+                dma: Dma::new(Arena::with_persistent_words(memory, iova), iommu)
+                    .below(platform.below),
                 claimed: AtomicBool::new(false),
                 removal: Irq::new(removal, IrqKind::Intx, 0, None),
                 removal_signal,

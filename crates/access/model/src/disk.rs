@@ -24,7 +24,7 @@ pub trait DiskModel: Model {
     /// What the host did so far.
     fn counters(&self) -> Self::Counters;
     /// Rules that the host broke.
-    fn complaints(&self) -> Vec<String>;
+    fn violations(&self) -> Vec<String>;
     /// The medium in place `number`.
     fn medium(&mut self, number: usize) -> Option<&mut Medium>;
 }
@@ -73,8 +73,8 @@ impl<M: DiskModel> SimHandle<M> {
 
     /// Where the host broke a rule of the specification, in words, the first 64; empty at the end
     /// of a driver's test.
-    pub fn complaints(&self) -> Vec<String> {
-        self.with(|model, _| model.complaints())
+    pub fn violations(&self) -> Vec<String> {
+        self.with(|model, _| model.violations())
     }
 
     /// Reads the medium in place `number` (a namespace, a port, a drive) at byte `at`, past the

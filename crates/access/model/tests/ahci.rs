@@ -14,15 +14,15 @@ use ring3_spec::ahci::{BAR, CLASS, CommandHeader, HeaderFlags, Region};
 use ring3_spec::ata::{Signature, TaskFile, TrimRange, opcode};
 use ring3_spec::pci;
 
-/// What a complaint says, and how to earn it.
+/// What a violation says, and how to earn it.
 type Rule = (&'static str, fn(&Client));
 type HeaderRule = (&'static str, fn(&mut CommandHeader) -> &mut CommandHeader);
 
 /// The one thing that the client did wrong.
-fn complaint(client: &Client) -> String {
-    let complaints = client.handle().complaints();
-    assert_eq!(complaints.len(), 1, "{complaints:?}");
-    complaints[0].clone()
+fn violation(client: &Client) -> String {
+    let violations = client.handle().violations();
+    assert_eq!(violations.len(), 1, "{violations:?}");
+    violations[0].clone()
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_reset_of_the_link_that_is_too_short_is_noted() {
     client.stop();
     client.set(port::sata_control(0), SataControl(0).with_detection(1));
     client.set(port::sata_control(0), SataControl(0));
-    assert!(complaint(&client).contains("less than a millisecond"));
+    assert!(violation(&client).contains("less than a millisecond"));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_command_among_queued_ones_ends_them_all_and_is_noted() {
         ),
         (1, 1, 0)
     );
-    assert!(client.handle().complaints()[0].contains("in flight together"));
+    assert!(client.handle().violations()[0].contains("in flight together"));
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn a_queued_command_behind_another_is_noted() {
     client.issue(1);
     client.put(1, &queued(opcode::READ_QUEUED, 0, 1, 1), false, 0, 512);
     client.issue_queued(2);
-    assert!(complaint(&client).contains("in flight together"));
+    assert!(violation(&client).contains("in flight together"));
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn rules_of_the_issue_registers_are_watched() {
     for (says, breaks) in rules {
         let client = Client::ready("sim:ahci,slots=16");
         breaks(&client);
-        assert!(complaint(&client).contains(says), "{says}: {:?}", client.handle().complaints());
+        assert!(violation(&client).contains(says), "{says}: {:?}", client.handle().violations());
     }
 }
 
@@ -420,7 +420,7 @@ fn a_bit_in_pxsact_that_comes_after_pxci_is_noted() {
     client.put(0, &read(0, 1), false, 0, 512);
     client.issue(1);
     client.set(port::active(0), 1);
-    assert!(complaint(&client).contains("PxSACT set after PxCI"));
+    assert!(violation(&client).contains("PxSACT set after PxCI"));
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn rules_of_the_command_register_are_watched() {
     for (says, breaks) in rules {
         let client = Client::ready("sim:ahci");
         breaks(&client);
-        assert!(complaint(&client).contains(says), "{says}: {:?}", client.handle().complaints());
+        assert!(violation(&client).contains(says), "{says}: {:?}", client.handle().violations());
     }
 }
 
@@ -463,7 +463,7 @@ fn rules_of_headers_and_tables_are_watched() {
         breaks(&mut header);
         client.list.write(0, &header.0).unwrap();
         client.issue(1);
-        assert!(complaint(&client).contains(says), "{says}: {:?}", client.handle().complaints());
+        assert!(violation(&client).contains(says), "{says}: {:?}", client.handle().violations());
     }
 }
 
@@ -472,7 +472,7 @@ fn regions_that_are_too_short_overflow() {
     let client = Client::ready("sim:ahci");
     client.run(&read(0, 2), false, 512);
     assert_eq!((client.happened().overflow(), client.moved(0)), (1, 512));
-    assert!(complaint(&client).contains("the regions have 512 bytes, the command moves 1024"));
+    assert!(violation(&client).contains("the regions have 512 bytes, the command moves 1024"));
 }
 
 #[test]
@@ -511,7 +511,7 @@ fn a_region_at_an_odd_address_is_noted() {
     client.put(0, &read(0, 1), false, 0, 512);
     client.tables.write(0x80, &(client.buffer.iova() | 1).to_le_bytes()).unwrap();
     client.issue(1);
-    assert!(complaint(&client).contains("odd address"));
+    assert!(violation(&client).contains("odd address"));
 }
 
 #[test]
@@ -624,10 +624,10 @@ fn registers_want_whole_dwords_and_an_enabled_controller() {
     let client = Client::open("sim:ahci", None);
     client.set(port::interrupt_enable(0), Interrupts(0));
     client.bar.write8(0, 1);
-    let complaints = client.handle().complaints();
+    let violations = client.handle().violations();
     assert!(
-        complaints[0].contains("GHC.AE is clear") && complaints[1].contains("whole dwords"),
-        "{complaints:?}"
+        violations[0].contains("GHC.AE is clear") && violations[1].contains("whole dwords"),
+        "{violations:?}"
     );
 }
 

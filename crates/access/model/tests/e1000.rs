@@ -247,8 +247,8 @@ fn a_driver_that_breaks_rules_is_told_so() {
     client.set(receive::tail(0), 99);
     client.set(receive::ring_low(0), 0);
     client.bar.write16(0, 0);
-    let complaints = client.handle().complaints();
-    assert_eq!(complaints.len(), 3, "{complaints:?}");
+    let violations = client.handle().violations();
+    assert_eq!(violations.len(), 3, "{violations:?}");
 }
 
 #[test]

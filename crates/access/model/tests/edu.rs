@@ -136,8 +136,10 @@ fn a_transfer_that_runs_over_the_end_of_the_arena_writes_nothing() {
     device.set_bus_master(true).unwrap();
     let arena = device.dma().arena();
     // The page that outlives drivers is the last.
-    let (rest, kept) =
-        (arena.alloc(arena.len() - PersistentWords::BYTES, 4096).unwrap(), arena.kept().unwrap());
+    let (rest, kept) = (
+        arena.alloc(arena.len() - PersistentWords::BYTES, 4096).unwrap(),
+        arena.persistent_words().unwrap(),
+    );
     let pattern = 0x1111_1111_1111_1111;
     kept.store(PersistentWords::WORDS - 1, pattern);
     let end = rest.iova() + arena.len() as u64;

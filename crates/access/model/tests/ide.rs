@@ -14,16 +14,16 @@ use ring3_spec::ide::{
 use ring3_spec::pci;
 
 const CHIPS: [&str; 3] = ["piix3", "piix4", "cmd646"];
-/// What a complaint says, and how to earn it.
+/// What a violation says, and how to earn it.
 type Rule = (&'static str, fn(&Client));
 
 const DONE: BusMasterStatus = BusMasterStatus(0).with_interrupt(1);
 
 /// The one thing that the client did wrong.
-fn complaint(client: &Client) -> String {
-    let complaints = client.handle.complaints();
-    assert_eq!(complaints.len(), 1, "{complaints:?}");
-    complaints[0].clone()
+fn violation(client: &Client) -> String {
+    let violations = client.handle.violations();
+    assert_eq!(violations.len(), 1, "{violations:?}");
+    violations[0].clone()
 }
 
 #[test]
@@ -129,7 +129,10 @@ fn several_blocks_come_with_one_interrupt() {
     assert_eq!((client.taken(), client.taken(), client.taken()), (1, 1, 0));
     client.start(&task(opcode::READ_MULTIPLE, 0, 6, false));
     assert_eq!(client.take(3072, 2048), [9; 3072]);
-    assert_eq!((client.taken(), client.taken(), client.taken(), client.look().0), (1, 1, 0, 0x50));
+    assert_eq!(
+        (client.taken(), client.taken(), client.taken(), client.alternate_status().0),
+        (1, 1, 0, 0x50)
+    );
     client.start(&TaskFile { command: opcode::SET_MULTIPLE, count: 3, ..TaskFile::default() });
     assert_eq!(client.error().aborted(), 1);
     client.is_blameless();
@@ -197,7 +200,7 @@ fn an_address_beyond_the_end_is_said_to_be_none() {
 fn a_channel_without_drives_floats() {
     let mut client = Client::open("sim:ide");
     client.select(2);
-    assert!(client.look().is_floating() && client.status().is_floating());
+    assert!(client.alternate_status().is_floating() && client.status().is_floating());
     assert_eq!(client.get(command::COUNT.offset()), 0x7f);
 }
 
@@ -205,13 +208,13 @@ fn a_channel_without_drives_floats() {
 fn a_master_answers_for_a_slave_that_is_not_there() {
     let mut client = Client::open("sim:ide");
     client.select(1);
-    assert_eq!((client.look().0, client.status().0), (0, 0));
+    assert_eq!((client.alternate_status().0, client.status().0), (0, 0));
     client.put(command::COUNT.offset(), 0x55);
     assert_eq!(client.get(command::COUNT.offset()), 0x55);
     client.start(&identify());
-    assert_eq!((client.look().0, client.taken()), (0, 0));
+    assert_eq!((client.alternate_status().0, client.taken()), (0, 0));
     client.select(0);
-    assert_eq!(client.look().0, 0x50);
+    assert_eq!(client.alternate_status().0, 0x50);
 }
 
 #[test]
@@ -220,7 +223,10 @@ fn a_reset_leaves_each_drives_signature() {
     client.reset();
     for (drive, signature, status) in [(0, Signature::Ata, 0x50), (1, Signature::Atapi, 0)] {
         client.select(drive);
-        assert_eq!((client.signature(), client.look().0, client.error().0), (signature, status, 1));
+        assert_eq!(
+            (client.signature(), client.alternate_status().0, client.error().0),
+            (signature, status, 1)
+        );
     }
     client.is_blameless();
 }
@@ -240,10 +246,10 @@ fn a_packet_drive_aborts_identify_with_its_signature() {
 fn drives_are_busy_while_they_are_reset() {
     let client = Client::open("sim:ide,ready=5ms");
     client.control(DeviceControl(0).with_software_reset(1));
-    assert_eq!(client.look().busy(), 1);
+    assert_eq!(client.alternate_status().busy(), 1);
     std::thread::sleep(std::time::Duration::from_micros(5));
     client.control(DeviceControl(0));
-    assert_eq!(client.look().busy(), 1);
+    assert_eq!(client.alternate_status().busy(), 1);
     assert_eq!(client.idle().0, 0x50);
     client.is_blameless();
 }
@@ -254,9 +260,9 @@ fn a_reset_forgets_the_command_and_selects_the_master() {
     client.select(1);
     client.handle.set_timing(Timing::Held);
     client.start(&task(opcode::READ_PIO, 0, 1, false));
-    assert_eq!((client.look().busy(), client.handle.held()), (1, 1));
+    assert_eq!((client.alternate_status().busy(), client.handle.held()), (1, 1));
     client.reset();
-    assert_eq!((client.look().0, client.handle.held()), (0x50, 0));
+    assert_eq!((client.alternate_status().0, client.handle.held()), (0x50, 0));
     assert_eq!(client.get(command::DEVICE.offset()) & device::SLAVE, 0);
 }
 
@@ -310,7 +316,7 @@ fn channels_in_native_mode_share_a_pin_that_is_a_level() {
 fn reading_the_status_takes_the_interrupt_back_and_looking_at_it_does_not() {
     let client = Client::open("sim:ide,chip=cmd646");
     client.start(&feature(opcode::FEATURE_ENABLE_CACHE, 0));
-    client.look();
+    client.alternate_status();
     assert_eq!((client.taken(), client.taken()), (1, 1));
     client.status();
     client.taken();
@@ -379,13 +385,13 @@ fn a_blocked_channel_does_not_reach_the_pin() {
 fn channels_that_are_switched_off_are_not_decoded() {
     let mut client = Client::open("sim:ide,chip=piix4,disks=4");
     client.device.config_write(piix::timing(0), 2, 0).unwrap();
-    assert!(client.look().is_floating());
+    assert!(client.alternate_status().is_floating());
     client.select(2);
-    assert_eq!(client.look().0, 0x50);
+    assert_eq!(client.alternate_status().0, 0x50);
     let mut client = Client::open("sim:ide,chip=cmd646,disks=4");
     client.device.config_write(cmd64x::CONTROL, 1, 0).unwrap();
     client.select(2);
-    assert!(client.look().is_floating());
+    assert!(client.alternate_status().is_floating());
 }
 
 #[test]
@@ -421,12 +427,12 @@ fn a_transfer_mode_is_kept_by_the_drive_and_told_to_the_chip() {
     assert_eq!((client.status().0, client.handle.transfer_mode(0)), (0x50, 0x42));
     assert_eq!(client.identify().ultra_dma() >> 8, 1 << 2);
     client.dma(&read(0, 1), true, 512);
-    assert!(complaint(&client).contains("the chip's register does not say so"));
+    assert!(violation(&client).contains("the chip's register does not say so"));
     client.device.config_write(piix::ULTRA_DMA_CONTROL, 1, 1).unwrap();
     client.dma(&read(0, 1), true, 512);
     client.start(&feature(opcode::FEATURE_TRANSFER_MODE, 0x43));
     assert_eq!((client.status().error(), client.handle.transfer_mode(0)), (1, 0x42));
-    assert_eq!(client.handle.complaints().len(), 1);
+    assert_eq!(client.handle.violations().len(), 1);
 }
 
 #[test]
@@ -438,7 +444,7 @@ fn a_mode_beyond_the_chip_is_noted() {
     ] {
         let client = Client::open(&format!("sim:ide,chip={chip}"));
         client.start(&feature(opcode::FEATURE_TRANSFER_MODE, 0x40 | mode));
-        assert!(complaint(&client).contains(says), "{chip}");
+        assert!(violation(&client).contains(says), "{chip}");
     }
 }
 
@@ -466,7 +472,7 @@ fn a_table_that_is_longer_than_the_transfer_stays_active() {
     client.put_table(&client.regions(1024));
     client.start(&read(0, 1));
     client.start_master(true);
-    assert_eq!((client.master_status(), client.look().0), (DONE.with_active(1), 0x50));
+    assert_eq!((client.master_status(), client.alternate_status().0), (DONE.with_active(1), 0x50));
     client.stop_master();
     assert_eq!(client.master_status(), DONE);
     client.is_blameless();
@@ -479,10 +485,10 @@ fn a_table_that_is_shorter_than_the_transfer_ends_without_an_interrupt() {
     client.start(&read(0, 2));
     client.start_master(true);
     assert_eq!(
-        (client.master_status(), client.look().data_request(), client.taken()),
+        (client.master_status(), client.alternate_status().data_request(), client.taken()),
         (BusMasterStatus(0), 1, 0)
     );
-    assert!(complaint(&client).contains("ends before the command's data"));
+    assert!(violation(&client).contains("ends before the command's data"));
 }
 
 #[test]
@@ -512,7 +518,7 @@ fn a_region_across_64_kib_wraps_and_is_noted() {
         (client.bytes(0xff00, 256), client.bytes(0, 257)),
         (vec![7; 256], [vec![7; 256], vec![0]].concat())
     );
-    assert!(complaint(&client).contains("a region of the bus master's table crosses"));
+    assert!(violation(&client).contains("a region of the bus master's table crosses"));
 }
 
 #[test]
@@ -528,7 +534,7 @@ fn a_table_across_64_kib_is_noted() {
         .write32(bus_master::table(0).offset(), client.buffer.iova() as u32 + table as u32);
     client.start(&read(0, 1));
     client.start_master(true);
-    assert!(complaint(&client).contains("table crosses a multiple of 64 KiB"));
+    assert!(violation(&client).contains("table crosses a multiple of 64 KiB"));
 }
 
 #[test]
@@ -578,7 +584,7 @@ fn rules_of_the_ports_are_watched() {
     for (says, breaks) in rules {
         let client = Client::open("sim:ide");
         breaks(&client);
-        assert!(complaint(&client).contains(says), "{says}: {:?}", client.handle.complaints());
+        assert!(violation(&client).contains(says), "{says}: {:?}", client.handle.violations());
     }
 }
 
@@ -586,7 +592,7 @@ fn rules_of_the_ports_are_watched() {
 fn only_one_port_of_the_control_block_is_the_controllers() {
     let client = Client::open("sim:ide");
     assert_eq!(client.device.bar(1).unwrap().read8(0), 0xff);
-    assert!(complaint(&client).contains("control block"));
+    assert!(violation(&client).contains("control block"));
 }
 
 #[test]
@@ -622,7 +628,7 @@ fn trimmed_blocks_read_as_zeroes() {
 fn delayed_commands_keep_the_drive_busy_and_end_by_themselves() {
     let client = Client::open("sim:ide,delay=2ms");
     client.start(&task(opcode::READ_PIO, 0, 1, false));
-    assert_eq!(client.look().busy(), 1);
+    assert_eq!(client.alternate_status().busy(), 1);
     assert_eq!(client.idle().data_request(), 1);
     assert_eq!(client.taken(), 1);
 }
@@ -645,9 +651,9 @@ fn the_host_s_accesses_are_counted() {
 fn a_drive_that_is_pulled_out_floats_until_it_is_put_back() {
     let client = Client::open("sim:ide");
     client.handle.unplug(0);
-    assert!(client.look().is_floating());
+    assert!(client.alternate_status().is_floating());
     client.handle.plug(0);
-    assert_eq!(client.look().0, 0x50);
+    assert_eq!(client.alternate_status().0, 0x50);
 }
 
 #[test]

@@ -46,10 +46,10 @@ fn a_busy_drive_stays_so_whatever_is_done_or_until_it_is_reset() {
     let client = Client::open("sim:ide,fault=busy:read");
     start(&client);
     client.reset();
-    assert_eq!(client.look().busy(), 1);
+    assert_eq!(client.alternate_status().busy(), 1);
     let client = Client::open("sim:ide,fault=busy-until-reset:read");
     start(&client);
-    assert_eq!((client.look().busy(), client.taken()), (1, 0));
+    assert_eq!((client.alternate_status().busy(), client.taken()), (1, 0));
     client.reset();
     assert!(works(&client));
 }
@@ -58,22 +58,22 @@ fn a_busy_drive_stays_so_whatever_is_done_or_until_it_is_reset() {
 fn a_drive_can_stay_busy_behind_a_reset_and_get_well_behind_the_next() {
     let client = Client::open("sim:ide,fault=stuck-ready");
     client.reset();
-    assert_eq!(client.look().busy(), 1);
+    assert_eq!(client.alternate_status().busy(), 1);
     client.reset();
-    assert_eq!(client.look().0, 0x50);
+    assert_eq!(client.alternate_status().0, 0x50);
     let client = Client::open("sim:ide,fault=busy:reset");
     client.reset();
     client.reset();
-    assert_eq!(client.look().busy(), 1);
+    assert_eq!(client.alternate_status().busy(), 1);
 }
 
 #[test]
 fn a_drive_is_missed_behind_a_reset_and_found_behind_the_next() {
     let client = Client::open("sim:ide,fault=no-drive");
     client.reset();
-    assert!(client.look().is_floating());
+    assert!(client.alternate_status().is_floating());
     client.reset();
-    assert_eq!(client.look().0, 0x50);
+    assert_eq!(client.alternate_status().0, 0x50);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_failed_access_to_memory_is_an_error_of_the_bus_master() {
     let client = Client::open("sim:ide,fault=dma-error:read");
     start(&client);
     assert_eq!(
-        (client.master_status(), client.look().data_request(), client.taken()),
+        (client.master_status(), client.alternate_status().data_request(), client.taken()),
         (BusMasterStatus(0).with_error(1), 1, 0)
     );
     client.stop_master();
@@ -95,7 +95,7 @@ fn a_stuck_bus_master_is_active_until_it_is_stopped() {
     let client = Client::open("sim:ide,fault=stuck:read");
     start(&client);
     assert_eq!(
-        (client.master_status(), client.look().0),
+        (client.master_status(), client.alternate_status().0),
         (BusMasterStatus(0).with_active(1), 0x50)
     );
     client.stop_master();
@@ -107,7 +107,7 @@ fn a_stuck_bus_master_is_active_until_it_is_stopped() {
 fn a_dropped_end_leaves_the_drive_busy() {
     let client = Client::open("sim:ide,fault=drop:read");
     start(&client);
-    assert_eq!((client.look().busy(), client.taken()), (1, 0));
+    assert_eq!((client.alternate_status().busy(), client.taken()), (1, 0));
     client.reset();
     assert!(works(&client));
 }
@@ -116,23 +116,23 @@ fn a_dropped_end_leaves_the_drive_busy() {
 fn a_hanging_command_can_be_released() {
     let client = Client::open("sim:ide,fault=hang:read");
     start(&client);
-    assert_eq!((client.look().busy(), client.handle.held()), (1, 1));
+    assert_eq!((client.alternate_status().busy(), client.handle.held()), (1, 1));
     client.handle.release();
-    assert_eq!((client.look().0, client.taken()), (0x50, 1));
+    assert_eq!((client.alternate_status().0, client.taken()), (0x50, 1));
 }
 
 #[test]
 fn a_drive_is_pulled_out_in_the_middle_of_a_command() {
     let client = Client::open("sim:ide,fault=unplug:read");
     start(&client);
-    assert!(client.look().is_floating());
+    assert!(client.alternate_status().is_floating());
 }
 
 #[test]
 fn a_removed_controller_reads_all_ones() {
     let client = Client::open("sim:ide,fault=remove:read");
     start(&client);
-    assert_eq!((client.look().0, client.master_status().0), (0xff, 0xff));
+    assert_eq!((client.alternate_status().0, client.master_status().0), (0xff, 0xff));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_lost_interrupt_leaves_everything_else_as_it_is() {
         let client = Client::open(&format!("sim:ide,chip={chip},fault=lose-interrupt:read"));
         start(&client);
         assert_eq!(
-            (client.taken(), client.master_status().interrupt(), client.look().0),
+            (client.taken(), client.master_status().interrupt(), client.alternate_status().0),
             (0, 1, 0x50)
         );
         client.status();
@@ -156,7 +156,7 @@ fn an_interrupt_can_come_before_there_is_a_reason() {
         let client = Client::open(&format!("sim:ide,chip={chip},fault=wrong-interrupt:read"));
         start(&client);
         assert_eq!(
-            (client.taken(), client.look().busy(), client.master_status().interrupt()),
+            (client.taken(), client.alternate_status().busy(), client.master_status().interrupt()),
             (1, 1, 0)
         );
         client.idle();
@@ -174,7 +174,7 @@ fn an_interrupt_can_come_once_more() {
             client.irqs[0].wait(deadline).and_then(|n| client.irqs[0].unmask().map(|()| n)).unwrap()
         })
         .sum::<u64>();
-    assert_eq!((count, client.look().0), (2, 0x50));
+    assert_eq!((count, client.alternate_status().0), (2, 0x50));
 }
 
 #[test]

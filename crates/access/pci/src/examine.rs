@@ -69,7 +69,7 @@ pub fn examine(host: &Host, address: Address, way: PassthroughDriver, arena: u64
     if function.way().is_none() {
         checks.push((
             "use",
-            Usage::look(host, address).obstacle().map_or_else(|| Ok("none".into()), Err),
+            Usage::probe(host, address).obstacle().map_or_else(|| Ok("none".into()), Err),
         ));
     }
     let not_bound = Obstacle::NotBound { way, driver: function.driver.clone() };

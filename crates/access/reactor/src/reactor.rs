@@ -335,7 +335,7 @@ impl Reactor {
         self.publish();
         match done {
             Ok(_) => Ok(()),
-            Err(error) => forgive(error),
+            Err(error) => ignore_transient(error),
         }
     }
 }
@@ -343,7 +343,7 @@ impl Reactor {
 /// A signal or the end of the time limit ends a sleep. EBUSY and EAGAIN: completions must be taken,
 /// or memory is short; what was not sent stays and goes with the next call.
 #[cold]
-fn forgive(error: io::Error) -> io::Result<()> {
+fn ignore_transient(error: io::Error) -> io::Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
         _ => Err(error),

@@ -161,7 +161,7 @@ mod tests {
 
         /// Sleeps until the interrupt of what came at `arrival`, and handles what has come by then,
         /// of which `come` tells.
-        fn turn(&mut self, arrival: u64, come: impl Fn(u64) -> u64) {
+        fn sleep_and_handle(&mut self, arrival: u64, come: impl Fn(u64) -> u64) {
             if self.adaptive.sleeps() {
                 self.adaptive.sample(self.packets, self.start + Duration::from_nanos(self.now));
             }
@@ -180,7 +180,9 @@ mod tests {
             for _ in 0..turns {
                 let next = begin + (self.packets - before + 1) * gap;
                 let taken = self.packets - before;
-                self.turn(next, |now| ((now - begin) / gap).saturating_sub(taken).max(1));
+                self.sleep_and_handle(next, |now| {
+                    ((now - begin) / gap).saturating_sub(taken).max(1)
+                });
             }
             f64::from(turns) / (self.packets - before) as f64
         }
@@ -190,7 +192,7 @@ mod tests {
         fn answers(&mut self, window: u64, away: u64, turns: u32) -> f64 {
             let (begin, before) = (self.now, self.packets);
             for _ in 0..turns {
-                self.turn(self.now + away, |_| window);
+                self.sleep_and_handle(self.now + away, |_| window);
             }
             (self.packets - before) as f64 * 1e9 / (self.now - begin) as f64
         }

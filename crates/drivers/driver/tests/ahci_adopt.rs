@@ -134,7 +134,7 @@ fn a_killed_driver_is_followed_without_a_reset_once_its_commands_have_ended() {
             }
             works(&controller);
             assert_eq!(handle.counters().resets, resets, "no reset");
-            assert_eq!(handle.complaints(), Vec::<String>::new());
+            assert_eq!(handle.violations(), Vec::<String>::new());
             assert!(orphan.device.dma().arena().unclaimed().is_empty());
         }
     }
@@ -152,7 +152,7 @@ fn a_driver_may_be_killed_many_times_in_a_row() {
             (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
         victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
     }
-    assert_eq!((victim.handle.counters().resets, victim.handle.complaints()), (resets, Vec::new()));
+    assert_eq!((victim.handle.counters().resets, victim.handle.violations()), (resets, Vec::new()));
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl First {
     }
 
     /// Everything is dropped.
-    fn leave(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
+    fn detach_all(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
         let leave = |mut queue: Box<dyn Queue>| {
             let saved = detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap();
             through_json(&saved)
@@ -105,7 +105,7 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
                 }
             }
             let before = handle.counters();
-            let left = first.leave(vec![queue]);
+            let left = first.detach_all(vec![queue]);
             assert_eq!(handle.held(), if level == Level::Queued { 9 } else { 1 });
             // What ends in between is found by the first look.
             handle.release_one();
@@ -142,7 +142,7 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
             drop((early, outcome, queues));
             assert_eq!(left.device.dma().arena().free_bytes(), free);
             drop((controller, left));
-            assert_eq!(handle.complaints(), Vec::<String>::new());
+            assert_eq!(handle.violations(), Vec::<String>::new());
         }
     }
 }
@@ -151,7 +151,7 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
 fn a_drive_that_was_resumed_conforms() {
     let options =
         conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
-    let left = first(",disks=2", Options::default()).leave(Vec::new());
+    let left = first(",disks=2", Options::default()).detach_all(Vec::new());
     for disk in left.resume().0.drives() {
         let report = conformance::run(disk, &options);
         assert!(report.passed(), "{report}");
@@ -165,7 +165,7 @@ fn a_command_that_never_ends_is_repeated_by_the_next_process() {
     handle.set_timing(Timing::Held);
     queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
     queue.ring();
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     let (_controller, mut queues) = left.resume();
     handle.set_timing(Timing::Inline);
     assert_eq!(finish(&mut *queues[0]).of(1), Ok(()));
@@ -179,7 +179,7 @@ fn a_controller_that_was_reset_while_nobody_was_there_is_taken_over_and_repeats_
     handle.set_timing(Timing::Held);
     queue.submit(Request::write(1, 1, 1, first.buffer(2))).unwrap();
     queue.ring();
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     handle.set_timing(Timing::Inline);
     handle.reset_function();
     let (_controller, mut queues) = left.resume();
@@ -191,7 +191,7 @@ fn a_drive_that_loses_its_power_while_nobody_is_there_fails_the_next_flush_of_wh
     let first = first("", short());
     let (handle, mut queue) = (first.handle.clone(), first.queue());
     succeed(&mut *queue, Request::write(0, 0, 1, first.buffer(1)));
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     handle.lose_power();
     let (_controller, mut queues) = left.resume();
     assert!(execute_any(&mut *queues[0], Request::flush(1)).is_err(), "what was written is lost");
@@ -206,7 +206,7 @@ fn execute_any(queue: &mut dyn Queue, request: Request) -> Result<(), ring3_clas
 }
 
 #[test]
-fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
+fn a_controller_is_not_detached_while_a_queue_is_open_and_goes_on_then() {
     let mut first = first("", Options::default());
     let mut queue = first.queue();
     let error = first.controller.detach().unwrap_err();
@@ -219,7 +219,7 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
 }
 
 #[test]
-fn nobody_opens_the_port_of_a_queue_that_was_left_before_it_is_resumed() {
+fn nobody_opens_the_port_of_a_queue_that_was_detached_before_it_is_resumed() {
     let first = first("", Options::default());
     let (disk, mut queue) = (first.controller.drives()[0].clone(), first.queue());
     let saved = queue.detach().unwrap();
@@ -234,7 +234,7 @@ fn nobody_opens_the_port_of_a_queue_that_was_left_before_it_is_resumed() {
 }
 
 #[test]
-fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
+fn a_detached_controller_is_of_no_use_to_its_last_driver() {
     let mut first = first("", Options::default());
     let disk = first.controller.drives()[0].clone();
     first.controller.detach().unwrap();
@@ -251,7 +251,7 @@ fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
 }
 
 #[test]
-fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
+fn the_registry_detaches_and_resumes_a_controller_of_any_kind() {
     let device: Arc<dyn Device> = Arc::new(ahci::device(""));
     let mut opened = Driver::open(device.clone(), None, &Settings::default()).unwrap();
     let saved = through_json(&opened.controller.detach().unwrap());
@@ -270,7 +270,7 @@ fn left() -> Left {
     first.handle.set_timing(Timing::Held);
     queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
     queue.ring();
-    first.leave(vec![queue])
+    first.detach_all(vec![queue])
 }
 
 type Change = fn(&mut serde_json::Value);
@@ -328,7 +328,7 @@ fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_controller_that_somebody_else_has_started_is_not_resumed() {
-    let left = first("", Options::default()).leave(Vec::new());
+    let left = first("", Options::default()).detach_all(Vec::new());
     let other = Controller::open(left.device.clone(), Options::default()).unwrap();
     let error = left.refusal(&left.controller);
     assert!(error.to_string().contains("other memory than was saved"), "{error}");

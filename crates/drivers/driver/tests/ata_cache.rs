@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_millis(160);
 trait Model {
     fn plan(&self) -> FaultPlan;
     fn admin_commands(&self) -> u64;
-    fn complaints(&self) -> Vec<String>;
+    fn violations(&self) -> Vec<String>;
     /// The power of drive `index` fails for a moment.
     fn lose_power_of(&self, index: usize);
     /// The whole machine's power fails for a moment.
@@ -48,8 +48,8 @@ macro_rules! model {
                 self.counters().admin_commands
             }
 
-            fn complaints(&self) -> Vec<String> {
-                self.complaints()
+            fn violations(&self) -> Vec<String> {
+                self.violations()
             }
 
             fn lose_power_of(&self, index: usize) {
@@ -114,7 +114,7 @@ impl Bench {
     /// Closes the controller; it has broken no rule of the specification.
     fn close(self) -> Box<dyn Model> {
         drop(self.controller);
-        assert_eq!(self.model.complaints(), Vec::<String>::new(), "{}", self.name);
+        assert_eq!(self.model.violations(), Vec::<String>::new(), "{}", self.name);
         self.model
     }
 }

@@ -43,9 +43,9 @@ fn an_orderly_end_flushes_and_parks_the_drives_that_were_used_and_no_other() {
                 Ok(())
             );
         }
-        let before = device.said().len();
+        let before = device.stderr_text().len();
         drop(controller);
-        let said = device.said();
+        let said = device.stderr_text();
         let [(first, flush), (same, park), (second, other_flush), (other, other_park)] =
             &commands(&said[before..])[..]
         else {

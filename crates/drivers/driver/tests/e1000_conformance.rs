@@ -71,7 +71,7 @@ fn conforms(options: &str, how: Options) {
     let mut wire = Tester { handle: handle.clone(), sent: VecDeque::new() };
     passes(&conformance::run(&card, &mut wire, &suite(1000)));
     drop(card);
-    assert_eq!((handle.complaints(), handle.faults()), (vec![], vec![]));
+    assert_eq!((handle.violations(), handle.faults()), (vec![], vec![]));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn after_a_reset_behind_the_drivers_back_each_queue_of_an_82576_starts_anew() {
     // The first that looks resets the card, and the others see that it was reset.
     for queue in &mut queues {
         queue.tick(Instant::now()).unwrap();
-        assert_eq!(queue.held(), (SHORT.rx_depth, 0));
+        assert_eq!(queue.outstanding(), (SHORT.rx_depth, 0));
     }
     await_link(&qemu.card);
     let mac = qemu.card.info().mac.0;

@@ -111,7 +111,7 @@ impl Rig {
         assert_eq!((self.returned(), self.handle.sent().len()), (vec![77], 1));
         self.handle.inject(&frame(78));
         assert_eq!(self.receive(), [78]);
-        assert_eq!(self.handle.complaints(), Vec::<String>::new());
+        assert_eq!(self.handle.violations(), Vec::<String>::new());
     }
 }
 
@@ -126,7 +126,7 @@ fn a_transmitter_that_hangs_is_reset_and_what_it_had_comes_back_as_lost() {
     assert_eq!(rig.returned(), [1]);
     let resets = rig.handle.counters().resets;
     rig.pass(|rig| rig.handle.counters().resets > resets).unwrap();
-    assert_eq!((rig.returned(), rig.queue.held()), (vec![2, 3], (32, 0)));
+    assert_eq!((rig.returned(), rig.queue.outstanding()), (vec![2, 3], (32, 0)));
     assert_eq!((rig.counters().tx_packets, rig.counters().tx_lost), (1, 2));
     rig.works();
 }
@@ -148,7 +148,7 @@ fn a_receiver_that_leaves_a_descriptor_behind_is_reset_and_keeps_its_buffers() {
     assert!(rig.receive().is_empty());
     let resets = rig.handle.counters().resets;
     rig.pass(|rig| rig.handle.counters().resets > resets).unwrap();
-    assert_eq!(rig.queue.held(), (32, 0));
+    assert_eq!(rig.queue.outstanding(), (32, 0));
     rig.works();
 }
 
@@ -159,7 +159,7 @@ fn a_write_back_that_cannot_be_is_an_error_and_its_buffer_goes_to_the_card_again
         rig.handle.inject(&frame(1));
         let error = rig.queue.rx_return(&mut [Packet::default()]).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
-        assert_eq!((rig.counters().rx_errors, rig.queue.held()), (1, (32, 0)));
+        assert_eq!((rig.counters().rx_errors, rig.queue.outstanding()), (1, (32, 0)));
         rig.works();
     }
 }
@@ -170,7 +170,7 @@ fn a_descriptor_of_all_ones_is_a_damaged_packet_and_its_buffer_goes_to_the_card_
     rig.write_received(0, u64::MAX);
     let returned = rig.queue.rx_return(&mut [Packet::default()]);
     assert!(matches!(returned, Ok(0) | Err(Error::Protocol(_))), "{returned:?}");
-    assert_eq!((rig.counters().rx_errors, rig.queue.held()), (1, (32, 0)));
+    assert_eq!((rig.counters().rx_errors, rig.queue.outstanding()), (1, (32, 0)));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_descriptor_that_is_done_and_was_never_the_cards_is_nothing() {
     (0..8).for_each(|slot| rig.write_sent(slot, u64::MAX));
     assert!(!rig.queue.pending());
     assert_eq!((rig.receive(), rig.returned()), (vec![], vec![]));
-    assert_eq!((rig.counters(), rig.queue.held()), (Counters::default(), (32, 0)));
+    assert_eq!((rig.counters(), rig.queue.outstanding()), (Counters::default(), (32, 0)));
     rig.works();
 }
 
@@ -192,7 +192,7 @@ fn an_empty_packet_and_one_longer_than_its_buffer_are_errors() {
         rig.write_received(0, receive::status::DONE | receive::status::END | length << 32);
         let error = rig.queue.rx_return(&mut [Packet::default()]).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{length}: {error}");
-        assert_eq!((rig.counters().rx_errors, rig.queue.held()), (1, (32, 0)));
+        assert_eq!((rig.counters().rx_errors, rig.queue.outstanding()), (1, (32, 0)));
     }
 }
 
@@ -204,7 +204,7 @@ fn pieces_without_an_end_are_no_more_than_a_packet_can_be() {
     for _ in 0..64 {
         let _ = rig.queue.rx_return(&mut [Packet::default()]);
     }
-    assert_eq!((rig.counters().rx_packets, rig.queue.held()), (0, (32, 0)));
+    assert_eq!((rig.counters().rx_packets, rig.queue.outstanding()), (0, (32, 0)));
 }
 
 #[test]
@@ -242,7 +242,10 @@ fn without_a_link_packets_are_lost_and_come_back_and_with_it_they_are_sent() {
     rig.send(1);
     rig.pass(|rig| rig.counters().tx_lost == 1).unwrap();
     rig.send(2);
-    assert_eq!((rig.returned(), rig.counters().tx_lost, rig.queue.held().1), (vec![1, 2], 2, 0));
+    assert_eq!(
+        (rig.returned(), rig.counters().tx_lost, rig.queue.outstanding().1),
+        (vec![1, 2], 2, 0)
+    );
     assert!(!rig.nic.link().unwrap().up);
     rig.handle.set_link(true);
     assert!(rig.nic.link().unwrap().up);

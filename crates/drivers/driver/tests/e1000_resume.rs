@@ -84,7 +84,7 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
     // Only EERD is written, to see that it is the same card.
     let asked = left.handle.counters().writes - writes;
     assert_eq!(
-        (queue.held(), asked),
+        (queue.outstanding(), asked),
         ((16, 1), nvm::CHECKED_WORDS.into()),
         "somebody wrote a register"
     );
@@ -96,7 +96,7 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
     assert_eq!(left.handle.sent(), [frame(9), frame(9)]);
     assert_eq!((nic.counters().unwrap().rx_packets, left.handle.counters().resets), (3, resets));
     assert!(nic.resume_queues(from_ref(&left.queue)).is_err(), "a queue was resumed twice");
-    assert_eq!(left.handle.complaints(), Vec::<String>::new());
+    assert_eq!(left.handle.violations(), Vec::<String>::new());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_card_that_was_reset_meanwhile_starts_anew_and_its_queue_with_it() {
     let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
     left.device.set_bus_master(true).unwrap();
     queue.tick(std::time::Instant::now()).unwrap();
-    assert_eq!(queue.held().0, 16);
+    assert_eq!(queue.outstanding().0, 16);
     left.handle.inject(&frame(4));
     assert_eq!(received(&mut *queue), [4]);
 }

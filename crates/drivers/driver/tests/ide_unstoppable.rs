@@ -55,7 +55,7 @@ fn a_reset_of_the_function_stops_it_and_both_channels_go_on() {
     succeed(&mut *beside, Request::read(2, 0, 1, scene.buffer()));
     assert_eq!([0, 1, 2].map(|drive| scene.handle.transfer_mode(drive)), [0x42; 3]);
     assert_eq!((other.stats().resets, master.mode().as_str()), (1, "Ultra DMA mode 2"));
-    assert_eq!(scene.handle.complaints(), Vec::<String>::new());
+    assert_eq!(scene.handle.violations(), Vec::<String>::new());
 }
 
 #[test]

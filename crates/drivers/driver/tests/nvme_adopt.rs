@@ -171,7 +171,7 @@ fn a_killed_driver_is_followed_without_a_reset_and_nothing_of_its_commands_comes
             handle.peek(1, 11 * 512, &mut block) && block == [0; 512],
             "what was not rung is not written"
         );
-        assert_eq!(handle.complaints(), Vec::<String>::new());
+        assert_eq!(handle.violations(), Vec::<String>::new());
         drop(controller);
         let arena = orphan.device.dma().arena();
         assert_eq!(arena.free_bytes(), arena.len() - PersistentWords::BYTES);
@@ -198,7 +198,7 @@ fn a_driver_may_be_killed_many_times_in_a_row() {
             (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
         victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
     }
-    assert_eq!((victim.handle.counters().enables, victim.handle.complaints()), (1, Vec::new()));
+    assert_eq!((victim.handle.counters().enables, victim.handle.violations()), (1, Vec::new()));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn wherever_a_driver_is_killed_it_is_adopted_as_it_was_or_not_at_all() {
             1,
             "killed at access {accesses}: events come"
         );
-        assert_eq!(orphan.handle.complaints(), Vec::<String>::new(), "killed at access {accesses}");
+        assert_eq!(orphan.handle.violations(), Vec::<String>::new(), "killed at access {accesses}");
     }
     assert!(adopted > 5 && refused > 20, "{adopted} adopted, {refused} not");
 }
@@ -437,7 +437,7 @@ fn of_a_controller_that_does_not_count_its_losses_of_power_only_the_fence_says_t
         let mut queue = victim.queue();
         succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
         let orphan = victim.kill(vec![queue]);
-        found.note(&orphan.device.dma().arena().kept().unwrap());
+        found.record(&orphan.device.dma().arena().persistent_words().unwrap());
         assert_eq!(orphan.flush_afresh(), [first, Ok(())], "{found:?}");
     }
 }

@@ -267,7 +267,7 @@ fn a_controller_that_is_still_starting_is_stopped_when_it_is_ready() {
     registers.write(AQA, Aqa(0).with_submission_0based(1).with_completion_0based(1));
     registers.write(CC, Cc(0).with_enable(1));
     let controller = Controller::open(device, short()).unwrap();
-    assert_eq!((controller.namespaces().len(), handle.complaints()), (1, Vec::new()));
+    assert_eq!((controller.namespaces().len(), handle.violations()), (1, Vec::new()));
 }
 
 #[test]

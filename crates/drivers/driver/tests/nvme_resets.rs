@@ -153,7 +153,7 @@ fn a_status_that_may_be_repeated_found_after_a_reset_rings_no_doorbell_of_a_dele
     bench.controller.reset().unwrap();
     let outcome = finish(&mut *queue);
     assert_eq!((outcome.of(1), outcome.errors.len()), (Ok(()), 0));
-    assert_eq!(bench.handle.complaints(), Vec::<String>::new());
+    assert_eq!(bench.handle.violations(), Vec::<String>::new());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_queue_that_outlives_its_controller_rings_no_doorbell() {
     bench.controller.shutdown().unwrap();
     let _ = queues[0].wait(Deadline::after(Duration::from_millis(5)));
     let _ = queues[1].arm();
-    assert_eq!(bench.handle.complaints(), Vec::<String>::new());
+    assert_eq!(bench.handle.violations(), Vec::<String>::new());
 }
 
 #[test]

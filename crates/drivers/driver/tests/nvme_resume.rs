@@ -57,7 +57,7 @@ impl First {
     }
 
     /// Everything is dropped.
-    fn leave(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
+    fn detach_all(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
         let leave = |mut queue: Box<dyn Queue>| {
             let saved = detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap();
             through_json(&saved)
@@ -130,7 +130,7 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
             }
         }
         let before = handle.counters();
-        let left = first.leave(vec![queue]);
+        let left = first.detach_all(vec![queue]);
         // What ends in between is found by the first look.
         assert_eq!(handle.held(), 9);
         for _ in 0..4 {
@@ -166,7 +166,7 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
             (12 - 9, 1, before.admin_commands)
         );
         assert_eq!(controller.disk(1).unwrap().info(), &info);
-        assert_eq!(handle.complaints(), Vec::<String>::new());
+        assert_eq!(handle.violations(), Vec::<String>::new());
         // All memory comes back when the second process ends.
         drop((done, outcome, queues));
         assert_eq!(left.device.dma().arena().free_bytes(), free);
@@ -177,7 +177,7 @@ fn what_was_in_flight_ends_in_the_next_process_once_and_the_controller_is_never_
 fn a_disk_that_was_resumed_conforms() {
     let options =
         conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) };
-    let left = first(",namespaces=2", Options::default()).leave(Vec::new());
+    let left = first(",namespaces=2", Options::default()).detach_all(Vec::new());
     let (controller, _) = left.resume();
     assert_eq!(controller.namespaces().len(), 2);
     for disk in controller.namespaces() {
@@ -208,11 +208,11 @@ fn a_queue_changes_hands_many_times_and_its_rings_begin_many_laps() {
 fn an_event_that_comes_while_nobody_is_there_is_reported_by_the_next_process() {
     let first = first("", Options::default());
     let handle = first.handle.clone();
-    let left = first.leave(Vec::new());
+    let left = first.detach_all(Vec::new());
     handle.event(AsyncEvent::new(AsyncEvent::NOTICE, AsyncEvent::NAMESPACE_CHANGED, 4));
     let (controller, _) = left.resume();
     assert_eq!(controller.events().unwrap(), [ring3_driver::nvme::Event::NamespacesChanged]);
-    assert_eq!(handle.complaints(), Vec::<String>::new());
+    assert_eq!(handle.violations(), Vec::<String>::new());
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_request_that_never_ends_is_aborted_by_the_next_process() {
     handle.set_timing(Timing::Held);
     queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
     queue.ring();
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     let (_controller, mut queues) = left.resume();
     handle.set_timing(Timing::Inline);
     let outcome = finish(&mut *queues[0]);
@@ -238,7 +238,7 @@ fn a_controller_that_was_reset_while_nobody_was_there_is_started_anew_and_repeat
     handle.set_timing(Timing::Held);
     queue.submit(Request::write(1, 1, 1, first.buffer(2))).unwrap();
     queue.ring();
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     handle.set_timing(Timing::Inline);
     handle.lose_power();
     let (_controller, mut queues) = left.resume();
@@ -250,7 +250,7 @@ fn a_controller_that_was_reset_while_nobody_was_there_is_started_anew_and_repeat
 }
 
 #[test]
-fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
+fn a_controller_is_not_detached_while_a_queue_is_open_and_goes_on_then() {
     let mut first = first("", Options::default());
     let mut queue = first.queue();
     let error = first.controller.detach().unwrap_err();
@@ -262,7 +262,7 @@ fn a_controller_is_not_left_while_a_queue_is_open_and_goes_on_then() {
 }
 
 #[test]
-fn a_queue_whose_controller_was_reset_is_left_once_it_has_repeated_what_was_in_flight() {
+fn a_queue_whose_controller_was_reset_is_detached_once_it_has_repeated_what_was_in_flight() {
     let first = first("", Options::default());
     let mut queue = first.queue();
     first.handle.set_timing(Timing::Held);
@@ -272,14 +272,14 @@ fn a_queue_whose_controller_was_reset_is_left_once_it_has_repeated_what_was_in_f
     let error = queue.detach().unwrap_err();
     assert!(matches!(&error, Error::Busy(_)), "{error}");
     let handle = first.handle.clone();
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     handle.set_timing(Timing::Inline);
     handle.release();
     assert_eq!(finish(&mut *left.resume().1[0]).of(1), Ok(()));
 }
 
 #[test]
-fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
+fn what_was_copied_ends_before_a_queue_is_detached_and_what_follows_is_resumed() {
     let first = first("", Options::default());
     let (handle, disk) = (first.handle.clone(), first.controller.disk(1).unwrap());
     let mut queue = block::open(&*disk, 8, ForeignAccess::default()).unwrap();
@@ -315,7 +315,7 @@ fn what_was_copied_ends_before_a_queue_is_left_and_what_follows_is_resumed() {
 }
 
 #[test]
-fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
+fn a_detached_controller_is_of_no_use_to_its_last_driver() {
     let mut first = first("", Options::default());
     let disk = first.controller.disk(1).unwrap();
     first.controller.detach().unwrap();
@@ -332,7 +332,7 @@ fn a_controller_that_was_left_is_of_no_use_to_who_has_left_it() {
 }
 
 #[test]
-fn the_registry_leaves_and_resumes_a_controller_of_any_kind() {
+fn the_registry_detaches_and_resumes_a_controller_of_any_kind() {
     let device = nvme::device("");
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
@@ -357,7 +357,7 @@ fn left() -> Left {
     first.handle.set_timing(Timing::Held);
     queue.submit(Request::read(1, 0, 1, first.buffer(0))).unwrap();
     queue.ring();
-    first.leave(vec![queue])
+    first.detach_all(vec![queue])
 }
 
 #[test]
@@ -435,7 +435,7 @@ fn a_flush_that_was_not_begun_is_refused() {
     first.handle.set_timing(Timing::Held);
     queue.submit(Request::flush(1)).unwrap();
     queue.ring();
-    let left = first.leave(vec![queue]);
+    let left = first.detach_all(vec![queue]);
     let controller = Controller::resume(left.device.clone(), None, &left.controller).unwrap();
     let disk = controller.disk(1).unwrap();
     for number in [0, 2, u64::MAX] {

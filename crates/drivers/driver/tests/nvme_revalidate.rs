@@ -113,7 +113,7 @@ fn a_queue_of_a_namespace_that_has_ended_is_dropped_without_a_reset() {
     let enables = bench.handle.counters().enables;
     drop(queue);
     assert_eq!(bench.handle.counters().enables, enables);
-    assert_eq!(bench.handle.complaints(), Vec::<String>::new());
+    assert_eq!(bench.handle.violations(), Vec::<String>::new());
 }
 
 #[test]

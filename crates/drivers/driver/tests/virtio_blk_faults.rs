@@ -59,7 +59,7 @@ impl Bench {
         self.handle.lie(None);
         succeed(queue, Request::write(1, 7, 8, self.buffer(0x5a)));
         assert_eq!(bytes(succeed(queue, Request::read(2, 7, 8, self.buffer(0)))), [0x5a; 4096]);
-        assert_eq!((self.handle.complaints(), self.handle.faults()), (vec![], vec![]));
+        assert_eq!((self.handle.violations(), self.handle.faults()), (vec![], vec![]));
     }
 }
 
@@ -408,7 +408,7 @@ fn what_a_killed_driver_had_written_is_lost_unless_the_fence_has_found_the_disk_
         let mut queue = disk.open_queue(4).unwrap();
         succeed(&mut *queue, Request::write(1, 7, 1, disk.dma().arena().alloc_pages(512).unwrap()));
         std::mem::forget((queue, disk));
-        found.note(&device.dma().arena().kept().unwrap());
+        found.record(&device.dma().arena().persistent_words().unwrap());
         let disk = Disk::open(device, Options::default()).unwrap();
         let mut queue = disk.open_queue(4).unwrap();
         assert_eq!(execute(&mut *queue, Request::flush(3)).0, first, "{found:?}");

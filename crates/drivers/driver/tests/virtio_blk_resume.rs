@@ -92,7 +92,7 @@ fn a_disk_goes_on_in_the_next_process_with_what_was_in_flight_and_is_never_reset
         let mut other = disk.open_queue(8).unwrap();
         succeed(&mut *other, Request::read(9, 1, 1, filled(&*left.device, 0)));
         assert_eq!(
-            (left.handle.counters().starts, left.handle.complaints()),
+            (left.handle.counters().starts, left.handle.violations()),
             (starts, vec![]),
             "{layout}"
         );
@@ -119,7 +119,7 @@ fn a_disk_changes_hands_again_and_again() {
         drop((queue, opened));
         left.device = Successor::of(&left.device);
     }
-    assert_eq!((left.handle.counters().starts, left.handle.complaints()), (1, vec![]));
+    assert_eq!((left.handle.counters().starts, left.handle.violations()), (1, vec![]));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn a_packet_that_the_card_never_had_does_not_come_back_and_the_queue_lives() {
             assert_eq!(rig.queue.tx_provide(&mut [packet]).count, 1, "{layout}");
             let mut back: Vec<_> = (0..4).map(|_| Packet::default()).collect();
             let returned: Vec<_> = (0..3).map(|_| rig.queue.tx_return(&mut back)).collect();
-            (returned, rig.queue.held().1)
+            (returned, rig.queue.outstanding().1)
         };
         let (returned, held) = send(Some(InjectedFault::UsesOneMore));
         assert!(matches!(returned[0], Ok(1)) && held == 0, "{layout}: {returned:?}, {held}");
@@ -159,7 +159,7 @@ fn buffers_that_come_back_out_of_order_are_the_right_ones_and_so_are_those_that_
             let next = named(&rig, 22 + lap);
             assert_eq!(rig.queue.rx_provide(&mut [next]).count, 1);
         }
-        assert_eq!(rig.queue.held().0, 13);
+        assert_eq!(rig.queue.outstanding().0, 13);
         rig.handle.misbehave(None);
         (0..13).for_each(|_| send(&rig, 99));
         let tokens: Vec<_> = (0..13).map(|_| received(&mut rig).1).collect();
@@ -202,7 +202,10 @@ fn packets_that_come_back_out_of_order_come_back_once_each_among_whole_ones_and_
             tokens.sort_unstable();
             assert!(tokens.into_iter().eq(0..count as u32), "{layout} {lap}");
             let sent: usize = rig.handle.sent().iter().map(Vec::len).sum();
-            assert_eq!((sent, rig.queue.held().1), ((0..count).map(|index| 100 + index).sum(), 0));
+            assert_eq!(
+                (sent, rig.queue.outstanding().1),
+                ((0..count).map(|index| 100 + index).sum(), 0)
+            );
         }
     }
 }
@@ -247,7 +250,7 @@ fn what_cannot_be_said_of_a_packet_is_counted_and_its_buffer_lent_again() {
         rig.handle.misbehave(Some(how));
         rig.handle.send(&frame(&rig.card, 60));
         assert!(receive(&mut rig).unwrap().is_none(), "{how:?}");
-        assert_eq!((rig.queue.counters().rx_errors, rig.queue.held().0), (1, 4), "{how:?}");
+        assert_eq!((rig.queue.counters().rx_errors, rig.queue.outstanding().0), (1, 4), "{how:?}");
         receives(&mut rig);
     }
 }
@@ -295,7 +298,7 @@ fn a_wire_that_takes_nothing_for_a_minute_is_no_fault_and_what_waited_is_sent_wh
     let mut rig = rig();
     rig.handle.misbehave(Some(InjectedFault::WireIsFull));
     a_minute_after_a_packet(&mut rig).unwrap();
-    assert_eq!((rig.queue.held().1, rig.handle.sent().len()), (1, 0));
+    assert_eq!((rig.queue.outstanding().1, rig.handle.sent().len()), (1, 0));
     receives(&mut rig);
     a_minute_after_a_packet(&mut rig).unwrap();
     assert_eq!(

@@ -100,7 +100,7 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
         let Offer::Nic(nic) = &opened.offers[0] else { panic!("a card is a card") };
         let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
         assert_eq!(left.device.dma().arena().unclaimed(), [], "{options}");
-        assert_eq!((queue.held(), left.handle.status()), ((16, 1), status), "{options}");
+        assert_eq!((queue.outstanding(), left.handle.status()), ((16, 1), status), "{options}");
         left.handle.send(&frame(3));
         assert_eq!(received(&mut *queue), [1, 2, 3], "{options}");
         let mut back = [Packet::default()];
@@ -159,7 +159,11 @@ fn a_packet_that_has_come_back_in_part_comes_back_to_its_end_in_the_next_process
         let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
         let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
         let mut back: [Packet; 8] = Default::default();
-        assert_eq!((queue.tx_return(&mut back).unwrap(), queue.held().1), (3, 0), "{options}");
+        assert_eq!(
+            (queue.tx_return(&mut back).unwrap(), queue.outstanding().1),
+            (3, 0),
+            "{options}"
+        );
         assert_eq!(back.each_ref().map(|packet| packet.token)[..3], [11, 12, 5], "{options}");
     }
 }

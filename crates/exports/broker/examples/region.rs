@@ -32,9 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let memory = SharedMemory::new(2 * READ)?;
     // The same bytes, lent twice.
-    let loan = memory.lend(Path::new(share))?;
+    let loan = memory.register(Path::new(share))?;
     let remote = RemoteDisk::connect(Path::new(socket), 4 << 20)?;
-    remote.lend(memory.region())?;
+    remote.register_region(memory.region())?;
     println!("lent to {} and {}", loan.disks().join(", "), remote.name());
 
     let file =

@@ -70,7 +70,9 @@ impl<const N: usize> Parts<N> {
                 .try_clone_to_owned()
                 .map_err(|error| Error::os("duplicating a queue's memory", error))?;
             // As it is: the other side may have written there.
-            parts.push(Arena::new(Region::lent(fd, offset, len)?, 0).alloc_uninitialised(len)?);
+            parts.push(
+                Arena::new(Region::registered(fd, offset, len)?, 0).alloc_uninitialised(len)?,
+            );
             offset += len as u64;
         }
         <[DmaBuffer; N]>::try_from(parts)

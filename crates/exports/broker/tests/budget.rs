@@ -25,6 +25,7 @@ fn clients_that_come_and_go_leave_the_budget_of_a_confined_server_as_it_was() {
     for round in 0..64 {
         let disk = RemoteDisk::connect(&served.path(0), CLIENT)
             .unwrap_or_else(|error| panic!("client {round}: {error}"));
-        disk.lend(memory.region()).unwrap_or_else(|error| panic!("client {round}: {error}"));
+        disk.register_region(memory.region())
+            .unwrap_or_else(|error| panic!("client {round}: {error}"));
     }
 }

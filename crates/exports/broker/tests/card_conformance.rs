@@ -313,13 +313,13 @@ fn a_client_whose_wire_is_full_keeps_nobody_from_talking_to_another_client() {
         while sent < 2000 && waits < 10 {
             sent += flood.queue.tx_provide(&mut [packet()]).count;
             let mut back: [Packet; 64] = std::array::from_fn(|_| Packet::default());
-            if flood.queue.tx_return(&mut back).unwrap() == 0 && flood.queue.held().1 == 64 {
+            if flood.queue.tx_return(&mut back).unwrap() == 0 && flood.queue.outstanding().1 == 64 {
                 flood.queue.wait(Deadline::after(Duration::from_millis(50))).unwrap();
                 waits += 1;
             }
         }
         assert!(
-            sent < 2000 && flood.queue.held().1 > 0,
+            sent < 2000 && flood.queue.outstanding().1 > 0,
             "the wire is not full after {sent} packets"
         );
         for what in 0..8 {

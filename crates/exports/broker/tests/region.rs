@@ -94,17 +94,17 @@ fn conforms(disk: Arc<dyn Disk>, memory: &SharedMemory) {
 }
 
 #[test]
-fn a_remote_disk_conforms_with_all_data_in_memory_that_its_client_lends() {
+fn a_remote_disk_conforms_with_all_data_in_memory_that_its_client_registers() {
     let (served, memory) = (Served::ram(&[""]), SharedMemory::new(8 << 20).unwrap());
     let disk = served.client(0);
-    disk.lend(memory.region()).unwrap();
+    disk.register_region(memory.region()).unwrap();
     conforms(Arc::new(disk), &memory);
 }
 
 #[test]
-fn a_disk_of_this_process_conforms_with_all_data_in_memory_that_it_lends() {
+fn a_disk_of_this_process_conforms_with_all_data_in_memory_that_it_registers() {
     let (disk, memory) = (ram(), SharedMemory::new(8 << 20).unwrap());
-    disk.lend(memory.region()).unwrap();
+    disk.register_region(memory.region()).unwrap();
     conforms(Arc::new(disk), &memory);
 }
 
@@ -112,8 +112,8 @@ fn a_disk_of_this_process_conforms_with_all_data_in_memory_that_it_lends() {
 fn requests_of_the_same_bytes_go_to_a_remote_disk_and_to_a_local_one_without_a_copy() {
     let (served, local, memory) = (Served::ram(&[""]), ram(), filled(0x5a));
     let remote = served.client(0);
-    remote.lend(memory.region()).unwrap();
-    local.lend(memory.region()).unwrap();
+    remote.register_region(memory.region()).unwrap();
+    local.register_region(memory.region()).unwrap();
     let (from, to) = (memory.piece(0, 8 * BLOCK), memory.piece(64 << 10, 8 * BLOCK));
     for disk in [&remote as &dyn Disk, &local] {
         memory.region().write(64 << 10, &[0; 8 * BLOCK]).unwrap();
@@ -123,19 +123,19 @@ fn requests_of_the_same_bytes_go_to_a_remote_disk_and_to_a_local_one_without_a_c
 }
 
 #[test]
-fn memory_of_another_is_copied_beside_memory_that_was_lent() {
+fn memory_of_another_is_copied_beside_registered_memory() {
     let (served, lent, kept) = (Served::ram(&[""]), filled(0x33), filled(0x44));
     let remote = served.client(0);
-    remote.lend(lent.region()).unwrap();
+    remote.register_region(lent.region()).unwrap();
     assert_eq!(there_and_back(&remote, kept.piece(0, 8 * BLOCK), lent.piece(0, 8 * BLOCK)), (1, 1));
     assert!(holds(&lent, 0, 8 * BLOCK, 0x44) && holds(&lent, 8 * BLOCK, BLOCK, 0x33));
 }
 
 #[test]
-fn a_request_that_is_to_be_copied_is_copied_from_lent_memory_as_well() {
+fn a_request_that_is_to_be_copied_is_copied_from_registered_memory_as_well() {
     let (served, memory) = (Served::ram(&[""]), filled(0x21));
     let remote = served.client(0);
-    remote.lend(memory.region()).unwrap();
+    remote.register_region(memory.region()).unwrap();
     let mut queue =
         open(&remote, 4, ForeignAccess { mode: Mode::Copy, ..ForeignAccess::default() }).unwrap();
     let end = queue
@@ -145,11 +145,11 @@ fn a_request_that_is_to_be_copied_is_copied_from_lent_memory_as_well() {
 }
 
 #[test]
-fn several_regions_are_told_apart_and_a_region_that_is_lent_again_is_the_same() {
+fn several_regions_are_told_apart_and_a_region_that_is_registered_again_is_the_same() {
     let served = Served::ram(&[""]);
     let (remote, regions) = (served.client(0), [filled(1), filled(2), filled(3)]);
     for memory in regions.iter().chain(&regions) {
-        remote.lend(memory.region()).unwrap();
+        remote.register_region(memory.region()).unwrap();
     }
     assert_eq!(remote.dma().arena().regions().count(), 4);
     let mut queue = open(&remote, 4, ForeignAccess::default()).unwrap();
@@ -166,11 +166,11 @@ fn several_regions_are_told_apart_and_a_region_that_is_lent_again_is_the_same() 
 }
 
 #[test]
-fn a_queue_that_was_open_before_takes_memory_that_is_lent_later() {
+fn a_queue_that_was_open_before_takes_memory_that_is_registered_later() {
     let (served, memory) = (Served::ram(&[""]), filled(0x66));
     let remote = served.client(0);
     let mut queue = open(&remote, 4, ForeignAccess::default()).unwrap();
-    remote.lend(memory.region()).unwrap();
+    remote.register_region(memory.region()).unwrap();
     let end = queue
         .execute(Request::write(1, 0, 1, memory.piece(0, BLOCK)), Deadline::after(SOON))
         .unwrap();
@@ -182,27 +182,29 @@ fn a_server_that_copies_takes_no_memory_and_requests_that_lie_there_are_copied()
     let served =
         Served::start(Arc::new(ram()), &[""], Options { copy: true, ..Options::default() });
     let (remote, memory) = (served.client(0), filled(0x77));
-    let error = remote.lend(memory.region()).unwrap_err();
+    let error = remote.register_region(memory.region()).unwrap_err();
     assert!(matches!(&error, Error::Busy(why) if why.contains("this server copies")), "{error}");
     assert_eq!(there_and_back(&remote, memory.piece(0, BLOCK), memory.piece(BLOCK, BLOCK)), (0, 2));
 }
 
 #[test]
-fn memory_that_no_other_process_can_have_is_not_lent_to_a_remote_disk() {
+fn memory_that_no_other_process_can_have_is_not_registered_with_a_remote_disk() {
     let (served, private) = (Served::ram(&[""]), Foreign::new(4096).unwrap());
-    let error = served.client(0).lend(private.region()).unwrap_err().to_string();
+    let error = served.client(0).register_region(private.region()).unwrap_err().to_string();
     assert!(error.contains("no file from its start"), "{error}");
 }
 
 #[test]
-fn more_memory_than_a_client_may_have_is_refused_and_the_rest_of_it_may_be_lent() {
+fn more_memory_than_a_client_may_have_is_refused_and_the_rest_of_it_may_be_registered() {
     let served = Served::ram(&[",memory=2M"]);
     let remote = RemoteDisk::connect(&served.path(0), BYTES).unwrap();
-    let error =
-        remote.lend(SharedMemory::new(2 * BYTES).unwrap().region()).unwrap_err().to_string();
+    let error = remote
+        .register_region(SharedMemory::new(2 * BYTES).unwrap().region())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("memory="), "{error}");
-    remote.lend(filled(1).region()).unwrap();
-    assert!(remote.lend(filled(2).region()).is_err());
+    remote.register_region(filled(1).region()).unwrap();
+    assert!(remote.register_region(filled(2).region()).is_err());
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn memory_that_is_lost_with_its_server_is_not_given_to_a_request_again() {
     let disk = Arc::new(Gated::new());
     let mut served = Served::start(disk.clone(), &[""], Options::default());
     let (remote, memory) = (served.client(0), filled(1));
-    remote.lend(memory.region()).unwrap();
+    remote.register_region(memory.region()).unwrap();
     let mut queue = remote.open_queue(4).unwrap();
     let arena = remote.dma().arena();
     let span = arena.span(arena.address(memory.region()).unwrap(), BLOCK).unwrap();
@@ -392,7 +394,7 @@ fn a_region_of_one_who_dies_in_flight_is_the_devices_until_it_is_done_and_not_lo
 fn addresses_of_another_disks_memory_are_refused_by_the_client() {
     let (served, memory) = (Served::ram(&[""]), filled(1));
     let (remote, local) = (served.client(0), ram());
-    remote.lend(memory.region()).unwrap();
+    remote.register_region(memory.region()).unwrap();
     let buffer = local.dma().arena().alloc_pages(BLOCK).unwrap();
     let end = execute(
         &mut *remote.open_queue(1).unwrap(),
@@ -404,10 +406,10 @@ fn addresses_of_another_disks_memory_are_refused_by_the_client() {
 }
 
 #[test]
-fn what_was_lent_for_good_is_a_region_of_which_nothing_is_allocated() {
+fn what_was_registered_for_good_is_a_region_of_which_nothing_is_allocated() {
     let (local, memory) = (ram(), filled(1));
     let free = local.dma().arena().free_bytes();
-    local.lend(memory.region()).unwrap();
+    local.register_region(memory.region()).unwrap();
     assert_eq!(local.dma().arena().free_bytes(), free);
     let last: Placed = local.dma().arena().regions().last().unwrap().clone();
     assert_eq!(last.region.id(), memory.region().id());

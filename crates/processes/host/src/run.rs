@@ -71,7 +71,7 @@ pub enum Stop {
     Asked,
     /// It is tried, and the user was told that somebody uses the disks.
     Refused,
-    /// The user insists.
+    /// The user forces the stop.
     Insisted,
 }
 

@@ -314,8 +314,8 @@ mod tests {
         let serving = bound(&attached, &path).unwrap().serve().unwrap();
         let memory = SharedMemory::new(1 << 20).unwrap();
         let (here, there) = (&*attached.disks[0], RemoteDisk::connect(&path, 4 << 20).unwrap());
-        here.lend(memory.region()).unwrap();
-        there.lend(memory.region()).unwrap();
+        here.register_region(memory.region()).unwrap();
+        there.register_region(memory.region()).unwrap();
         memory.region().write(0, &[0x6b; 4096]).unwrap();
         let mut queues =
             [here, &there].map(|disk| open(disk, 4, ForeignAccess::default()).unwrap());

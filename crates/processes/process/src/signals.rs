@@ -12,7 +12,7 @@ const MEANT: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc
 pub struct PendingSignals {
     /// SIGINT or SIGTERM: stop. Of a user who has read that this is refused: stop nevertheless.
     pub stop: bool,
-    /// SIGHUP: stop. Nobody is there any more to insist.
+    /// SIGHUP: stop. No user is left to force it.
     pub hang_up: bool,
     /// SIGUSR1: write the report.
     pub report: bool,

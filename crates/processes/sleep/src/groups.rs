@@ -82,8 +82,8 @@ pub fn wait(groups: &[PathBuf], limit: Duration) -> Result<(), Error> {
     }
 }
 
-/// Takes all processes that have no group into `group`, which stands still.
-pub fn gather(host: &Host, group: &Path) -> Result<(), Error> {
+/// Moves all processes of the root cgroup into `group`, which is frozen.
+pub fn move_into_group(host: &Host, group: &Path) -> Result<(), Error> {
     match fs::create_dir(group) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             return Err(Error::step(group.display().to_string(), error));
@@ -102,8 +102,8 @@ pub fn gather(host: &Host, group: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes all processes of `group` back to the root of all, and the group away.
-pub fn scatter(group: &Path) -> Result<(), Error> {
+/// Moves all processes of `group` back to the root cgroup, and removes the group.
+pub fn dissolve_group(group: &Path) -> Result<(), Error> {
     freeze(group, false)?;
     let Some(root) = group.parent() else { return Ok(()) };
     let failed = |error| Error::step(group.display().to_string(), error);

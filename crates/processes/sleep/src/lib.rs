@@ -132,7 +132,7 @@ fn stop(host: &Host, note: &mut Note, mounts: &[Mount], options: &Options) -> Re
     groups.iter().try_for_each(|group| groups::freeze(group, true))?;
     let gathered = note.gathered.clone();
     if let Some(group) = &gathered {
-        groups::gather(host, group)?;
+        groups::move_into_group(host, group)?;
     }
     let all: Vec<PathBuf> = groups.into_iter().chain(gathered).collect();
     groups::wait(&all, STILL)?;
@@ -177,7 +177,7 @@ pub fn thaw_users(host: &Host) -> Result<bool, Error> {
         }));
     }
     if let Some(group) = note.gathered.as_ref().filter(|group| group.exists()) {
-        attempt(groups::scatter(group));
+        attempt(groups::dissolve_group(group));
     }
     for group in note.groups.iter().filter(|group| group.exists()) {
         attempt(groups::freeze(group, false));

@@ -154,7 +154,7 @@ impl AdminServer {
         }
         self.accept();
         let ids: Vec<_> = self.connections.keys().copied().collect();
-        ids.into_iter().filter_map(|id| self.hear(id)).collect()
+        ids.into_iter().filter_map(|id| self.receive(id)).collect()
     }
 
     fn accept(&mut self) {
@@ -191,8 +191,8 @@ impl AdminServer {
         }
     }
 
-    /// A command of `id`, if there is one.
-    fn hear(&mut self, id: u64) -> Option<Request> {
+    /// Receives a command from connection `id`, if there is one.
+    fn receive(&mut self, id: u64) -> Option<Request> {
         let connection = self.connections.get_mut(&id)?;
         if !is_readable(&connection.channel) {
             return None;

@@ -51,9 +51,9 @@ impl Watch {
         self.idle
     }
 
-    /// Looks at the process and its first `queues` queues; `users` is what the kernel says of its
-    /// disks. Why it is taken for dead, if it is.
-    pub fn look(
+    /// Polls the process and its first `queues` queues; `users` is the load of its disks that the
+    /// kernel reports. Returns the reason if the process counts as dead.
+    pub fn poll(
         &mut self,
         segment: &Segment,
         queues: u16,
@@ -143,7 +143,7 @@ mod tests {
         fn after(&mut self, seconds: u64, in_flight: u64) -> Option<String> {
             (0..seconds).find_map(|_| {
                 self.now += Duration::from_secs(1);
-                self.watch.look(
+                self.watch.poll(
                     &self.segment,
                     1,
                     UserLoad { in_flight, ended: self.ended },

@@ -137,7 +137,7 @@ struct Outside {
 }
 
 impl Outside {
-    /// Says something to who started it. If he does not hear it, that is his business.
+    /// Notifies the service manager. A failure is ignored.
     fn tell(&self, say: impl FnOnce(&Notifier) -> std::io::Result<()>) {
         if let Err(error) = say(&self.notifier) {
             tracing::debug!("who started ring3d does not listen: {error}");
@@ -197,27 +197,27 @@ fn serve(
         }
         if hotplug {
             let _ = rustix::io::read(&*outside.hotplug, &mut [0; 8]);
-            supervisor.look();
+            supervisor.rescan();
         }
         if signalled {
             let wishes = signals.wishes();
             if stopping && wishes.stop {
                 force = true;
-                supervisor.insist();
+                supervisor.force_stop_all();
             }
             if (wishes.stop || wishes.hang_up && !outside.has_store) && !stopping {
                 stopping = true;
                 outside.tell(Notifier::stopping);
             }
             if wishes.hang_up && outside.has_store && !stopping && !leaving {
-                match supervisor.leave() {
+                match supervisor.hand_over_all() {
                     Ok(()) => leaving = true,
                     Err(why) => log::notice(format_args!("ring3d: it is not replaced: {why}")),
                 }
             }
         }
         for request in server.take() {
-            supervisor.obey(server, request);
+            supervisor.handle_command(server, request);
         }
         for why in supervisor.reap() {
             if !told {

@@ -7,7 +7,7 @@ use ring3_control::admin::Reply;
 use crate::keeper::{Handle, KeeperCommand};
 use crate::policy::Sleep;
 
-/// Has all devices made ready for the machine's sleep; `answer` hears when the last one is, and
+/// Has all devices made ready for the machine's sleep; `answer` is called when the last one is, and
 /// which are not.
 pub fn all<'k>(
     keepers: impl Iterator<Item = &'k Handle>,
@@ -26,7 +26,8 @@ pub fn all<'k>(
     }));
     for keeper in keepers {
         let awaited = awaited.clone();
-        let heard = move |reply| awaited.lock().unwrap_or_else(PoisonError::into_inner).hear(reply);
+        let heard =
+            move |reply| awaited.lock().unwrap_or_else(PoisonError::into_inner).handle_reply(reply);
         keeper.ask(KeeperCommand::Sleep { sleep, answer: Box::new(heard) });
     }
 }
@@ -39,7 +40,7 @@ struct Awaited<A> {
 }
 
 impl<A: FnOnce(Reply)> Awaited<A> {
-    fn hear(&mut self, reply: Reply) {
+    fn handle_reply(&mut self, reply: Reply) {
         self.count = self.count.saturating_sub(1);
         if let Reply::Refused(why) = reply {
             self.refused.push(why);
@@ -69,7 +70,7 @@ mod tests {
             refused: Vec::new(),
             answer: Some(|reply| answered = Some(reply)),
         };
-        replies.into_iter().for_each(|reply| awaited.hear(reply));
+        replies.into_iter().for_each(|reply| awaited.handle_reply(reply));
         answered
     }
 

@@ -241,14 +241,14 @@ impl Supervisor {
         self.keepers.iter().map(|(keeper, _)| keeper)
     }
 
-    /// A device may have come or gone.
-    pub fn look(&self) {
-        self.keepers().for_each(|keeper| keeper.ask(KeeperCommand::Look));
+    /// Has every keeper check whether its device has appeared or disappeared.
+    pub fn rescan(&self) {
+        self.keepers().for_each(|keeper| keeper.ask(KeeperCommand::Rescan));
     }
 
-    /// Leaves all devices, with their drivers and their users, to the next ring3d. The error says
-    /// why that one could not go on with them.
-    pub fn leave(&self) -> Result<(), String> {
+    /// Hands all devices over to the next ring3d, with their drivers and users. The error says why
+    /// that ring3d could not continue with them.
+    pub fn hand_over_all(&self) -> Result<(), String> {
         let all = manifest::read(&self.config).map_err(|error| error.to_string())?;
         let is_named = |name: &str| all.iter().any(|wanted| wanted.name() == name);
         if let Some((keeper, _)) = self.keepers.iter().find(|(keeper, _)| !is_named(&keeper.name)) {
@@ -261,8 +261,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Does what a user asks; the answer comes from here, or from the keeper later.
-    pub fn obey(&mut self, server: &mut AdminServer, Request { command, from }: Request) {
+    /// Handles a user's command; the reply is sent from here, or by the keeper later.
+    pub fn handle_command(&mut self, server: &mut AdminServer, Request { command, from }: Request) {
         let reply = match &command {
             Command::Hello { .. } => Reply::Refused("once is enough".into()),
             Command::Status => Reply::Status(self.devices()),
@@ -343,13 +343,13 @@ impl Supervisor {
         });
     }
 
-    /// Waits no longer for those that are being asked to end: whoever uses them, and what their
-    /// drivers still do.
-    pub fn insist(&self) {
+    /// Forces the stop of all devices that are being stopped: neither their users nor what their
+    /// drivers still do is waited for.
+    pub fn force_stop_all(&self) {
         self.keepers
             .iter()
             .filter(|(keeper, _)| self.ending.contains(&keeper.name))
-            .for_each(|(keeper, _)| keeper.ask(KeeperCommand::Insist));
+            .for_each(|(keeper, _)| keeper.ask(KeeperCommand::ForceStop));
     }
 
     /// Asks all that are not being asked already to end.

@@ -138,7 +138,8 @@ fn drive(control: &Channel, manner: &str) -> Option<()> {
 
 /// Whether a driver has been there before, by a word of the device's that outlives drivers.
 fn came_before(device: &dyn Device) -> bool {
-    let (kept, last) = (device.dma().arena().kept().unwrap(), PersistentWords::WORDS - 1);
+    let (kept, last) =
+        (device.dma().arena().persistent_words().unwrap(), PersistentWords::WORDS - 1);
     let before = kept.load(last);
     kept.store(last, 1);
     before == 1
@@ -611,7 +612,7 @@ fn a_driver_that_does_not_hear_that_it_is_to_stop_ends_once_somebody_insists() {
     });
     bed.until("stopping", |status| status.state == State::Stopping);
     assert!(reply.recv_timeout(Duration::from_millis(500)).is_err(), "its driver has time");
-    bed.keeper.ask(KeeperCommand::Insist);
+    bed.keeper.ask(KeeperCommand::ForceStop);
     assert_eq!(reply.recv_timeout(PATIENCE), Ok(Reply::Done), "{}", bed.log());
     bed.until("ended", |_| bed.keeper.has_ended());
 }

@@ -122,7 +122,7 @@ pub extern "C" fn ring3_irq_unmask(irq: &Irq) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_irq_held_ms(irq: &Irq) -> i64 {
     irq.0
-        .held()
+        .storm_pause()
         .map_or(-1, |left| i64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i64::MAX))
 }
 

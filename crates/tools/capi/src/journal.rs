@@ -110,7 +110,7 @@ pub unsafe extern "C" fn ring3_journal_note(
 ) -> c_int {
     // SAFETY: the caller's.
     let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
-    done(journal(device).map(|journal| journal.note(bytes)))
+    done(journal(device).map(|journal| journal.record(bytes)))
 }
 
 /// Puts what was written down next into `bytes`: as many as it was then, which is `len`. -EPROTO if

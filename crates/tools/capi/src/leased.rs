@@ -76,9 +76,13 @@ impl Leased {
         }
     }
 
-    /// Gives what is made of the device to ring3d. `stop` is called, by a thread of the library's,
-    /// when the program shall close its device.
-    pub(crate) fn lend(&self, offer: Offer, stop: Box<dyn Fn() + Send>) -> Result<(), Error> {
+    /// Hands the disk or card over to ring3d. A thread of the library calls `stop` when the program
+    /// has to close its device.
+    pub(crate) fn hand_to_supervisor(
+        &self,
+        offer: Offer,
+        stop: Box<dyn Fn() + Send>,
+    ) -> Result<(), Error> {
         let taken = self.hosted.lock().unwrap_or_else(PoisonError::into_inner).take();
         let hosted =
             taken.ok_or_else(|| Error::Busy("the device has a card or a disk already".into()))?;
@@ -97,7 +101,7 @@ impl Leased {
 }
 
 impl Drop for Leased {
-    /// The program has closed its device: whoever has asked for that hears of it before this
+    /// The program has closed its device: whoever has asked for that is answered before this
     /// returns.
     fn drop(&mut self) {
         let orders = self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();

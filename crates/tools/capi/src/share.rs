@@ -23,7 +23,7 @@ pub struct Share {
 impl Share {
     fn new(socket: &Path, len: usize) -> Result<Self, Error> {
         let memory = SharedMemory::new(len)?;
-        let loan = Some(memory.lend(socket)?);
+        let loan = Some(memory.register(socket)?);
         Ok(Self { memory, loan })
     }
 }

@@ -57,7 +57,7 @@ fn attach_with(
     for memory in facts.arena.iter().chain(&facts.mapped) {
         let len = usize::try_from(memory.len)
             .map_err(|_| Error::Invalid(format!("{}: a region of {memory:?}", facts.name)))?;
-        regions.push((*memory, Arc::new(Region::lent(next()?, memory.offset, len)?)));
+        regions.push((*memory, Arc::new(Region::registered(next()?, memory.offset, len)?)));
     }
     let removal = if facts.removal { next()? } else { eventfd::new()? };
     // Edges that cannot be masked, as an MSI would be.
@@ -95,8 +95,8 @@ fn arena(
     regions: Vec<(Memory, Arc<Region>)>,
     (saved, runs): (Option<&SavedArena>, bool),
 ) -> Result<Arena, Error> {
-    let fresh =
-        SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len))).keeping();
+    let fresh = SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len)))
+        .with_persistent_words();
     let saved = saved.unwrap_or(&fresh);
     for Memory { iova, len, .. } in facts
         .mapped

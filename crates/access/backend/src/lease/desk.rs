@@ -134,13 +134,13 @@ impl LeaseServer {
         &*self.device
     }
 
-    /// Answers until the driver goes, or sends what is no message; or until `leave` is raised: then
+    /// Answers until the driver goes, or sends what is no message; or until `stop` is raised: then
     /// another process goes on with the lease.
-    pub(super) fn serve(&self, channel: &Channel, leave: &OwnedFd) {
+    pub(super) fn serve(&self, channel: &Channel, stop: &OwnedFd) {
         let mut pace = ChangeRateLimit::new(Instant::now());
         let end = loop {
             eventfd::clear(&self.turn);
-            if is_left(leave, pace.pause(Instant::now())) || has_come(channel, leave).is_none() {
+            if is_stopped(stop, pace.pause(Instant::now())) || has_come(channel, stop).is_none() {
                 return;
             }
             eventfd::signal(&self.turn);
@@ -245,10 +245,10 @@ impl LeaseServer {
     pub(super) fn is_fenced(&self, quiet: bool) {
         let mut asked = self.asked();
         (asked.lease, asked.quiet) = (None, quiet);
-        self.tell(&asked);
+        self.notify(&asked);
         if quiet {
             self.rate().forget();
-            if let Err(error) = self.hold(&mut asked, false) {
+            if let Err(error) = self.hold_interrupts(&mut asked, false) {
                 tracing::warn!("{}: its interrupts stay held back: {error}", self.device.name());
             }
         }
@@ -275,13 +275,13 @@ impl LeaseServer {
             })?;
         } else {
             asked.irqs = None;
-            self.tell(&asked);
+            self.notify(&asked);
             let (serial, irqs) = (asked.next_serial(), self.device.irqs(kind, count)?);
             asked.irqs = (count > 0).then_some(EnabledInterrupts { serial, kind, irqs });
-            self.tell(&asked);
+            self.notify(&asked);
         }
         if asked.held {
-            self.hold(&mut asked, true)?;
+            self.hold_interrupts(&mut asked, true)?;
         }
         let irqs = asked.irqs.iter().flat_map(|enabled| &enabled.irqs);
         let fds =
@@ -308,7 +308,7 @@ impl LeaseServer {
         let mut asked = self.asked();
         let (verdict, wanted) = {
             let mut rate = self.rate();
-            (rate.look(now, count, most), rate.is_held())
+            (rate.check(now, count, most), rate.is_held())
         };
         match verdict {
             Verdict::Hold(rate, pause) => {
@@ -317,17 +317,23 @@ impl LeaseServer {
                     held back for {pause:?}",
                     self.device.name()
                 );
-                self.hold(&mut asked, true).map(|()| Some(rate))
+                self.hold_interrupts(&mut asked, true).map(|()| Some(rate))
             }
-            Verdict::Release => self.hold(&mut asked, false).map(|()| None),
-            Verdict::Fine if asked.held && !wanted => self.hold(&mut asked, false).map(|()| None),
+            Verdict::Release => self.hold_interrupts(&mut asked, false).map(|()| None),
+            Verdict::Fine if asked.held && !wanted => {
+                self.hold_interrupts(&mut asked, false).map(|()| None)
+            }
             Verdict::Fine => Ok(None),
         }
     }
 
-    /// Unties all vectors from their descriptors, or ties them again and wakes whoever waits for
-    /// one.
-    pub(super) fn hold(&self, asked: &mut DriverGrants, held: bool) -> Result<(), Error> {
+    /// Detaches all vectors from their descriptors, or attaches them again and wakes the threads
+    /// that wait for one.
+    pub(super) fn hold_interrupts(
+        &self,
+        asked: &mut DriverGrants,
+        held: bool,
+    ) -> Result<(), Error> {
         let changes = held || asked.held;
         asked.held = held;
         let Some((windows, enabled)) =
@@ -335,7 +341,7 @@ impl LeaseServer {
         else {
             return Ok(());
         };
-        windows.hold(enabled.kind, &enabled.irqs, held)?;
+        windows.hold_interrupts(enabled.kind, &enabled.irqs, held)?;
         if !held {
             enabled.irqs.iter().for_each(eventfd::signal);
         }
@@ -351,17 +357,17 @@ impl LeaseServer {
     }
 }
 
-/// Waits for `pause`; whether `leave` was raised meanwhile.
-fn is_left(leave: &OwnedFd, pause: Duration) -> bool {
+/// Waits for `pause`; whether `stop` was raised meanwhile.
+fn is_stopped(stop: &OwnedFd, pause: Duration) -> bool {
     let Some(pause) = (!pause.is_zero()).then(|| Timespec::try_from(pause).ok()).flatten() else {
         return false;
     };
-    poll(&mut [PollFd::new(leave, PollFlags::IN)], Some(&pause)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&pause)).is_ok_and(|ready| ready > 0)
 }
 
-/// Waits for a message, or the end of the channel; `None` if `leave` is raised.
-fn has_come(channel: &Channel, leave: &OwnedFd) -> Option<()> {
-    let mut fds = [PollFd::new(leave, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
+/// Waits for a message, or the end of the channel; `None` if `stop` is raised.
+fn has_come(channel: &Channel, stop: &OwnedFd) -> Option<()> {
+    let mut fds = [PollFd::new(stop, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
     while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
     fds[0].revents().is_empty().then_some(())
 }

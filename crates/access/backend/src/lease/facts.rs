@@ -107,14 +107,14 @@ impl LeaseServer {
             can_map,
             bypassable: iommu.is_bypassable(),
             // Whoever has it can signal it: a driver that does would take the disk from its users,
-            // as if the platform had asked. It hears of its holder's end by the link.
+            // as if the platform had asked. The link tells it that its holder has ended.
             removal: false,
             bus_errors: errors.is_some(),
             device: self.windows.is_some(),
             function: Some(self.constants.function),
         };
         asked.agreed = true;
-        self.tell(&asked);
+        self.notify(&asked);
         Ok((Answer::Facts(Box::new(facts)), fds))
     }
 }

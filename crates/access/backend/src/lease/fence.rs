@@ -32,10 +32,10 @@ pub struct Fenced {
 /// over.
 pub(super) fn fence(device: &dyn Device, quiesce: Option<&Quiesce>) -> Result<Fenced, Error> {
     let since = Instant::now();
-    if let Some(kept) = device.dma().arena().kept() {
+    if let Some(kept) = device.dma().arena().persistent_words() {
         let runs = quiesce.is_some_and(|quiesce| runs(device, quiesce).unwrap_or(false));
         let found = if runs { Found::Running } else { Found::Disturbed };
-        found.note(&kept);
+        found.record(&kept);
     }
     let stopped = match quiesce {
         Some(quiesce) if !quiesce.step.is_empty() => stop(device, quiesce),

@@ -89,11 +89,11 @@ impl LeaseServer {
         // Recorded first: whoever adopts the claim takes back what is not there rather than leave
         // what is.
         asked.mapped.insert(iova, Mapping { serial, pages: pages.clone(), doubtful: false });
-        self.tell(&asked);
+        self.notify(&asked);
         let mapped = self.device.dma().iommu().map(&pages, iova);
         if mapped.is_err() {
             asked.mapped.remove(&iova);
-            self.tell(&asked);
+            self.notify(&asked);
         }
         mapped
     }
@@ -148,7 +148,7 @@ impl LeaseServer {
         }
         self.device.dma().iommu().unmap(iova, len as usize)?;
         asked.mapped.remove(&iova);
-        self.tell(&asked);
+        self.notify(&asked);
         Ok(())
     }
 

@@ -100,7 +100,7 @@ enum State {
 struct Serving {
     channel: Arc<Channel>,
     /// Raised when another process is to go on with the lease.
-    leave: Arc<OwnedFd>,
+    stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -224,7 +224,7 @@ impl Claim {
         let serial = asked.next_serial();
         (asked.lease, asked.quiet, asked.agreed) =
             (Some((serial, Arc::clone(&channel))), false, false);
-        self.desk.tell(&asked);
+        self.desk.notify(&asked);
         drop(asked);
         *state = State::Leased(Serving::start(&self.desk, channel).map_err(failed)?);
         Ok(Lease(theirs))
@@ -265,16 +265,16 @@ impl Claim {
 impl Serving {
     /// Serves the driver at the other end of `channel`.
     fn start(desk: &Arc<LeaseServer>, channel: Arc<Channel>) -> std::io::Result<Self> {
-        let leave = Arc::new(eventfd::new().map_err(std::io::Error::other)?);
-        let (desk, serves, stops) = (Arc::clone(desk), Arc::clone(&channel), Arc::clone(&leave));
+        let stop = Arc::new(eventfd::new().map_err(std::io::Error::other)?);
+        let (desk, serves, stops) = (Arc::clone(desk), Arc::clone(&channel), Arc::clone(&stop));
         let serve = move || desk.serve(&serves, &stops);
         let thread = std::thread::Builder::new().name("ring3-lease".into()).spawn(serve)?;
-        Ok(Self { channel, leave, thread: Some(thread) })
+        Ok(Self { channel, stop, thread: Some(thread) })
     }
 
-    /// Ends the answers, and not the lease.
-    fn leave(&mut self) {
-        eventfd::signal(&*self.leave);
+    /// Stops serving requests of the driver. The lease itself goes on.
+    fn stop_serving(&mut self) {
+        eventfd::signal(&*self.stop);
         self.join();
     }
 

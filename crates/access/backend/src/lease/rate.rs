@@ -31,8 +31,8 @@ pub(super) struct InterruptRate {
 }
 
 impl InterruptRate {
-    /// `count` interrupts have come until `now`; `most` a second are allowed.
-    pub(super) fn look(&mut self, now: Instant, count: u64, most: u64) -> Verdict {
+    /// Checks the rate: `count` interrupts have come until `now`; `most` a second are allowed.
+    pub(super) fn check(&mut self, now: Instant, count: u64, most: u64) -> Verdict {
         let last = self.last.replace((now, count));
         if let Some(until) = self.until {
             if now < until {
@@ -74,25 +74,25 @@ mod tests {
     #[test]
     fn as_many_as_are_allowed_are_fine_and_one_more_is_held_back_for_a_second() {
         let (mut rate, start) = (InterruptRate::default(), Instant::now());
-        assert_eq!(rate.look(start, 1_000_000, 100), Verdict::Fine);
-        assert_eq!(rate.look(start + SECOND, 1_000_100, 100), Verdict::Fine);
-        assert_eq!(rate.look(start + 2 * SECOND, 1_000_201, 100), Verdict::Hold(101, SECOND));
-        assert_eq!(rate.look(start + 5 * SECOND / 2, 1_000_201, 100), Verdict::Fine);
-        assert_eq!(rate.look(start + 3 * SECOND, 1_000_201, 100), Verdict::Release);
+        assert_eq!(rate.check(start, 1_000_000, 100), Verdict::Fine);
+        assert_eq!(rate.check(start + SECOND, 1_000_100, 100), Verdict::Fine);
+        assert_eq!(rate.check(start + 2 * SECOND, 1_000_201, 100), Verdict::Hold(101, SECOND));
+        assert_eq!(rate.check(start + 5 * SECOND / 2, 1_000_201, 100), Verdict::Fine);
+        assert_eq!(rate.check(start + 3 * SECOND, 1_000_201, 100), Verdict::Release);
         assert!(!rate.is_held());
     }
 
     #[test]
     fn a_device_that_goes_on_is_held_back_longer_each_time_up_to_a_minute() {
         let (mut rate, mut now, mut count) = (InterruptRate::default(), Instant::now(), 0);
-        rate.look(now, count, 100);
+        rate.check(now, count, 100);
         let mut holds = Vec::new();
         while holds.len() < 8 {
             (now, count) = (now + SECOND, count + 1_000);
-            if let Verdict::Hold(_, hold) = rate.look(now, count, 100) {
+            if let Verdict::Hold(_, hold) = rate.check(now, count, 100) {
                 holds.push(hold.as_secs());
                 now += hold;
-                assert_eq!(rate.look(now, count, 100), Verdict::Release);
+                assert_eq!(rate.check(now, count, 100), Verdict::Release);
             }
         }
         assert_eq!(holds, [1, 2, 4, 8, 16, 32, 64, 64]);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_count_that_begins_anew_is_no_storm() {
         let (mut rate, start) = (InterruptRate::default(), Instant::now());
-        rate.look(start, 1_000, 100);
-        assert_eq!(rate.look(start + SECOND, 5, 100), Verdict::Fine);
+        rate.check(start, 1_000, 100);
+        assert_eq!(rate.check(start + SECOND, 5, 100), Verdict::Fine);
     }
 }

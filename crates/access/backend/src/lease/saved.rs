@@ -91,7 +91,7 @@ impl Claim {
     /// counts.
     pub fn on_change(&self, changed: impl Fn(Result<SavedClaim, Error>) + Send + Sync + 'static) {
         if self.desk.changed.set(Box::new(changed)).is_ok() {
-            self.desk.tell(&self.desk.asked());
+            self.desk.notify(&self.desk.asked());
         }
     }
 
@@ -124,7 +124,7 @@ impl Claim {
         let arena = Arena::adopt(
             regions,
             &SavedArena::fresh(facts.arena.iter().map(|memory| (memory.iova, memory.len)))
-                .keeping(),
+                .with_persistent_words(),
         )?;
         let enabled = facts.irqs.as_ref().map(|irqs| irqs.kind);
         let device = Vfio::adopt(place, arena, facts.below, enabled, &mut |name| fds.take(name))?;
@@ -174,7 +174,7 @@ impl Claim {
         };
         let desk = Arc::new(LeaseServer::with(device, windows, facts.below, asked, turn)?);
         // A storm is seen anew; a driver that waits for one interrupt does not wait for that.
-        desk.hold(&mut desk.asked(), false)?;
+        desk.hold_interrupts(&mut desk.asked(), false)?;
         let state = if desk.asked().quiet { State::Quiet } else { State::Unfenced };
         let claim = Self { state: Mutex::new(state), desk };
         if let Some((serial, socket)) = lease {
@@ -197,12 +197,13 @@ impl Claim {
         matches!(&*self.state(), State::Leased(serving) if !serving.has_left())
     }
 
-    /// Lets go of it for whoever [adopts](Self::adopt) it: nothing that a driver asks is answered
-    /// here any more, and the end of this value does nothing to the device.
-    pub fn leave(&self) {
+    /// Detaches this holder from the device, for the process that [adopts](Self::adopt) it:
+    /// requests of a driver are not answered here any more, and dropping this value leaves the
+    /// device as it is.
+    pub fn detach_holder(&self) {
         let mut state = self.state();
         if let State::Leased(serving) = &mut *state {
-            serving.leave();
+            serving.stop_serving();
         }
         *state = State::Left;
         // Whose drop would give the function up.
@@ -239,8 +240,8 @@ impl DriverGrants {
 }
 
 impl LeaseServer {
-    /// Tells whoever keeps what is saved.
-    pub(super) fn tell(&self, asked: &DriverGrants) {
+    /// Passes the new state to the owner's [`OnChange`].
+    pub(super) fn notify(&self, asked: &DriverGrants) {
         if let Some(changed) = self.changed.get() {
             changed(self.check_durable(asked).and_then(|()| self.save(asked)));
         }

@@ -89,9 +89,9 @@ impl Qtest {
         matches!(width, 1 | 2 | 4) && end.is_some_and(|end| end <= self.board.function.config_size)
     }
 
-    /// What its QEMU has said on its error output, traced events included: the first 64 KiB.
-    pub fn said(&self) -> String {
-        self.machine.said()
+    /// The first 64 KiB of its QEMU's error output, traced events included.
+    pub fn stderr_text(&self) -> String {
+        self.machine.stderr_text()
     }
 
     /// The process id of its QEMU.

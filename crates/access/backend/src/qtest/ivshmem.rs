@@ -45,12 +45,12 @@ impl Doorbell {
         let events: Vec<_> = (0..vectors).map(|_| eventfd::new()).collect::<Result<_, _>>()?;
         // The specification wants shared memory beside the doorbell. Nobody looks at it.
         let page = Region::new(4096)?;
-        tell(&server, PROTOCOL_VERSION, None)?;
-        tell(&server, QEMU_PEER, None)?;
+        send(&server, PROTOCOL_VERSION, None)?;
+        send(&server, QEMU_PEER, None)?;
         for event in &events {
-            tell(&server, OUR_PEER, Some(event.as_fd()))?;
+            send(&server, OUR_PEER, Some(event.as_fd()))?;
         }
-        tell(&server, SHARED_MEMORY, page.fd())?;
+        send(&server, SHARED_MEMORY, page.fd())?;
         Ok(Self { events: Arc::new(events), _server: server })
     }
 
@@ -62,7 +62,7 @@ impl Doorbell {
 
 /// Sends one message: 8 bytes, little endian, with at most one descriptor. [IVSHMEM, Client-Server
 /// protocol]
-fn tell(server: &OwnedFd, message: i64, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+fn send(server: &OwnedFd, message: i64, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Error> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors: &[BorrowedFd<'_>] = descriptor.as_slice();

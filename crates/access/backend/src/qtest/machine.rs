@@ -150,8 +150,8 @@ impl Machine {
         self.asked = wanted;
     }
 
-    /// What it has said on its error output.
-    pub(super) fn said(&self) -> String {
+    /// Its error output.
+    pub(super) fn stderr_text(&self) -> String {
         read(&self.words)
     }
 

@@ -191,9 +191,14 @@ impl Windows {
         counts.read(&folder, &host.path("sys/kernel/irq"), serial)
     }
 
-    /// See [`irq::hold`].
-    pub(crate) fn hold(&self, kind: IrqKind, irqs: &[Irq], held: bool) -> Result<(), Error> {
-        irq::hold(&self.claim, kind, irqs, held)
+    /// See [`irq::hold_interrupts`].
+    pub(crate) fn hold_interrupts(
+        &self,
+        kind: IrqKind,
+        irqs: &[Irq],
+        held: bool,
+    ) -> Result<(), Error> {
+        irq::hold_interrupts(&self.claim, kind, irqs, held)
     }
 
     pub(crate) fn window(&self, index: u8) -> Option<Window> {

@@ -81,9 +81,14 @@ fn vectors(
         .collect())
 }
 
-/// Has the kernel take none of the vectors `irqs` of `kind`, or all again. What a function sends
-/// meanwhile the IOMMU refuses; the pin stays masked.
-pub(super) fn hold(claim: &Claim, kind: IrqKind, irqs: &[Irq], held: bool) -> Result<(), Error> {
+/// Disables all vectors `irqs` of `kind` in the kernel, or enables them again. While they are
+/// disabled, the IOMMU refuses the function's messages, and the pin stays masked.
+pub(super) fn hold_interrupts(
+    claim: &Claim,
+    kind: IrqKind,
+    irqs: &[Irq],
+    held: bool,
+) -> Result<(), Error> {
     let done = match kind {
         IrqKind::Intx => {
             let action = if held { VFIO_IRQ_SET_ACTION_MASK } else { VFIO_IRQ_SET_ACTION_UNMASK };

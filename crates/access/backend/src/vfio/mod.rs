@@ -108,7 +108,7 @@ pub(crate) fn map_arena(
         ))
     })?;
     iommu.map(&memory.pages()?, iova)?;
-    Ok(Arena::keeping(memory, iova))
+    Ok(Arena::with_persistent_words(memory, iova))
 }
 
 impl Device for Vfio {

@@ -98,9 +98,9 @@ impl Session {
         if if_written && written.is_empty() {
             return Ok(());
         }
-        self.note_all(written, Event::Driver);
+        self.record_all(written, Event::Driver);
         self.fetch(&mut mirror);
-        self.tape.note(event);
+        self.tape.record(event);
         Ok(())
     }
 }
@@ -138,7 +138,7 @@ impl Journal for Record {
                 lines.interrupted = true;
                 let mut mirror = self.session.mirror();
                 self.session.fetch(&mut mirror);
-                self.session.tape.note(Event::Interrupt(vector));
+                self.session.tape.record(Event::Interrupt(vector));
                 return Ok(Wake::Interrupt(vector));
             }
             if deadline.is_some_and(|deadline| deadline.expired()) {
@@ -148,8 +148,8 @@ impl Journal for Record {
         }
     }
 
-    fn note(&self, answer: &[u8]) {
-        self.session.tape.note(Event::Answer(answer.to_vec()));
+    fn record(&self, answer: &[u8]) {
+        self.session.tape.record(Event::Answer(answer.to_vec()));
     }
 
     fn answer(&self) -> Result<Vec<u8>, Error> {

@@ -96,8 +96,9 @@ impl Record {
             over,
         });
         let for_looks = Arc::clone(&session);
-        let looks =
-            std::thread::Builder::new().name("ring3-record".into()).spawn(move || for_looks.look());
+        let looks = std::thread::Builder::new()
+            .name("ring3-record".into())
+            .spawn(move || for_looks.poll_until_dropped());
         let looks = looks.map_err(|error| {
             Error::os("starting the thread that looks at a recorded device's memory", error)
         })?;
@@ -155,9 +156,9 @@ impl Session {
         let _inside = self.threads.enter();
         // Held to the end, so that the order of the recording is the device's.
         let mut mirror = self.mirror();
-        self.note_all(mirror.publish()?, Event::Driver);
-        self.tape.note(event);
-        job().inspect_err(|_| self.tape.note(Event::Refused))
+        self.record_all(mirror.publish()?, Event::Driver);
+        self.tape.record(event);
+        job().inspect_err(|_| self.tape.record(Event::Refused))
     }
 
     fn read(&self, register: Register, job: impl FnOnce() -> u64) -> u64 {
@@ -166,7 +167,7 @@ impl Session {
         let value = job();
         // A read pushes what the device has written before it to memory. [PCI 3.2.5]
         self.fetch(&mut mirror);
-        self.tape.note(Event::Read(register, value));
+        self.tape.record(Event::Read(register, value));
         value
     }
 
@@ -174,7 +175,7 @@ impl Session {
         self.threads.wait_until_quiet(BUSY);
         let mut mirror = self.mirror();
         self.fetch(&mut mirror);
-        self.tape.note(Event::Interrupt(vector));
+        self.tape.record(Event::Interrupt(vector));
     }
 
     /// Brings the driver what the device has written, and says whether that was anything.
@@ -185,16 +186,16 @@ impl Session {
             Vec::new()
         });
         let any = !written.is_empty();
-        self.note_all(written, Event::Device);
+        self.record_all(written, Event::Device);
         any
     }
 
-    fn note_all(&self, written: Vec<Bytes>, event: impl Fn(Bytes) -> Event) {
-        written.into_iter().for_each(|bytes| self.tape.note(event(bytes)));
+    fn record_all(&self, written: Vec<Bytes>, event: impl Fn(Bytes) -> Event) {
+        written.into_iter().for_each(|bytes| self.tape.record(event(bytes)));
     }
 
     /// Until the device is dropped.
-    fn look(&self) {
+    fn poll_until_dropped(&self) {
         let mut seen = 0;
         while !self.over.load(Ordering::Acquire) && !self.is_journaled.load(Ordering::Acquire) {
             let has_irqs = self.has_irqs.load(Ordering::Acquire);
@@ -208,7 +209,7 @@ impl Session {
             if calls == seen && (!has_irqs || self.threads.are_quiet()) {
                 let mut mirror = self.mirror();
                 if !self.is_journaled.load(Ordering::Acquire) && self.fetch(&mut mirror) {
-                    self.tape.note(Event::Look);
+                    self.tape.record(Event::Look);
                 }
             }
         }
@@ -269,7 +270,7 @@ impl Decorator for Record {
             let (vector, session) = (irq.vector(), Arc::clone(&self.session));
             listening.push(FanOut::new(irq, move || session.interrupt(vector))?);
         }
-        listening.iter().map(FanOut::outlet).collect()
+        listening.iter().map(FanOut::subscribe).collect()
     }
     fn set_bus_master(&self, on: bool) -> Result<(), Error> {
         self.session.call(Event::BusMaster(on), || self.inner.set_bus_master(on))

@@ -34,7 +34,7 @@ impl Journal for Replay {
         self.shared.script().wait()
     }
 
-    fn note(&self, _: &[u8]) {}
+    fn record(&self, _: &[u8]) {}
 
     fn answer(&self) -> Result<Vec<u8>, Error> {
         self.shared.script().answer()

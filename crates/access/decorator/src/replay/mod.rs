@@ -120,7 +120,7 @@ impl Drop for Replay {
             let _ = deliverer.join();
         }
         if let Err(divergence) = self.check_end() {
-            verdict::note(divergence.to_string());
+            verdict::record(divergence.to_string());
         }
     }
 }

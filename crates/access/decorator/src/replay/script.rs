@@ -159,7 +159,7 @@ impl Script {
         }
         self.first = self.next_call() + 1;
         if let Err(error) = self.load() {
-            verdict::note(error.to_string());
+            verdict::record(error.to_string());
             self.diverge(self.first, None, None);
             return Err(error);
         }
@@ -249,7 +249,7 @@ impl Script {
         if self.divergence.is_none() {
             let divergence = self.difference(index, expected, found);
             tracing::error!("{divergence}");
-            verdict::note(divergence.to_string());
+            verdict::record(divergence.to_string());
             self.divergence = Some(divergence);
         }
     }

@@ -61,13 +61,14 @@ impl Arena {
         Self { inner: Arc::default() }
     }
 
-    /// The last page of region 0, of which nothing is given out, is kept from now on.
+    /// The last page of region 0, of which nothing is allocated, holds persistent words from now
+    /// on.
     pub(super) fn keep(&self) {
         let _ = self.inner.keeps.set(());
     }
 
-    /// Whether that was said.
-    pub(super) fn keeps(&self) -> bool {
+    /// Whether the last page of region 0 holds persistent words.
+    pub(super) fn has_persistent_words(&self) -> bool {
         self.inner.keeps.get().is_some()
     }
 
@@ -82,10 +83,10 @@ impl Arena {
         place.set(placed).ok().map(|()| number as u32)
     }
 
-    /// Takes in memory of somebody else's, which the device reaches already and of which nothing is
-    /// given out: users name bytes of it by [`Span`]s, and [`Streams`](super::Streams) find pieces
-    /// of it. Its number; `None` if there are as many regions as there can be.
-    pub fn lend(&self, placed: Placed) -> Option<u32> {
+    /// Registers foreign memory that is mapped for the device already. Nothing is allocated from
+    /// it: users name bytes of it by [`Span`]s, and [`Streams`](super::Streams) find pieces of it.
+    /// Returns its number; `None` if there are as many regions as there can be.
+    pub fn register_region(&self, placed: Placed) -> Option<u32> {
         self.add(placed, 0, 0)
     }
 
@@ -222,8 +223,8 @@ impl Arena {
         }
     }
 
-    /// What was taken when the arena was [adopted](Self::adopt), or [left](DmaBuffer::leave) since,
-    /// and nobody has claimed, with its tags.
+    /// What was taken when the arena was [adopted](Self::adopt), or
+    /// [left](DmaBuffer::release_to_successor) since, and nobody has claimed, with its tags.
     pub fn unclaimed(&self) -> Vec<(Span, String)> {
         let span = |region, offset, len| Span { region, len, offset };
         let of = |(region, ledger): (u32, &RangeAllocator)| {
@@ -326,11 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn of_memory_that_was_lent_nothing_is_given_out_and_all_has_names() {
+    fn nothing_is_allocated_from_registered_memory_and_all_of_it_has_spans() {
         let (arena, lent) = (arena(4096), Arc::new(Region::new(8192).unwrap()));
         let (free, number) = (
             arena.free_bytes(),
-            arena.lend(Placed { region: lent.clone(), iova: 0x20_0000 }).unwrap(),
+            arena.register_region(Placed { region: lent.clone(), iova: 0x20_0000 }).unwrap(),
         );
         assert_eq!((arena.free_bytes(), arena.address(&lent)), (free, Some(0x20_0000)));
         let span = Span { region: number, len: 512, offset: 7680 };

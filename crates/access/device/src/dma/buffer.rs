@@ -153,13 +153,13 @@ impl DmaBuffer {
     /// The 16 bytes right before byte `start`; `None` where they are not aligned as words are, or
     /// not within the buffer.
     #[inline]
-    pub fn words_before(&self, start: u32) -> Option<Pair<'_>> {
+    pub fn words_before(&self, start: u32) -> Option<WordPair<'_>> {
         // What is not aligned, and what begins before the buffer, has a number beyond all words.
         let first = (start as usize).wrapping_sub(PAIR as usize).rotate_right(3);
         if first >= self.0.pairs {
             return None;
         }
-        Some(Pair { at: self.as_ptr().cast::<u64>().wrapping_add(first), buffer: PhantomData })
+        Some(WordPair { at: self.as_ptr().cast::<u64>().wrapping_add(first), buffer: PhantomData })
     }
 
     /// The device address of byte `start`, if `before` bytes before it and `len` from it on are
@@ -222,13 +222,13 @@ impl DmaBuffer {
         (self.0.within, self.0.pairs) = (0, 0);
     }
 
-    /// Gives the range up for whoever [claims](Arena::claim) it, here or in the process that adopts
-    /// the arena: it stays taken, with its bytes, because the device still has it. The buffer is
-    /// empty afterwards.
-    pub fn leave(&mut self) -> Span {
+    /// Releases the range to the next owner, in this process or in the one that adopts the arena:
+    /// the device still uses it, so that the range stays allocated, with its bytes, until it is
+    /// [claimed](Arena::claim). The buffer is empty afterwards.
+    pub fn release_to_successor(&mut self) -> Span {
         let span = self.span();
         if span.len > 0 {
-            self.0.arena.change(self.iova(), RangeAllocator::leave);
+            self.0.arena.change(self.iova(), RangeAllocator::release_to_successor);
             self.lose();
         }
         span
@@ -249,15 +249,15 @@ impl DmaBuffer {
 /// Two aligned words of a buffer, which are read where they are needed: each look is one load, and
 /// may find other bytes than the last.
 #[derive(Clone, Copy)]
-pub struct Pair<'a> {
+pub struct WordPair<'a> {
     at: *mut u64,
     buffer: PhantomData<&'a DmaBuffer>,
 }
 
-impl Pair<'_> {
+impl WordPair<'_> {
     /// Bytes `4 * N` to `4 * N + 3`, as they lie in memory.
     #[inline]
-    pub fn half<const N: usize>(self) -> u32 {
+    pub fn u32_at<const N: usize>(self) -> u32 {
         const { assert!(N < 4, "a pair has four halves of words") };
         // SAFETY: both words are within the buffer and aligned, as `words_before` has seen, and
         // they are only accessed by raw pointers.
@@ -266,7 +266,7 @@ impl Pair<'_> {
 
     /// Bytes `2 * N` and `2 * N + 1`, as they lie in memory.
     #[inline]
-    pub fn quarter<const N: usize>(self) -> u16 {
+    pub fn u16_at<const N: usize>(self) -> u16 {
         const { assert!(N < 8, "a pair has eight quarters of words") };
         // SAFETY: as above.
         unsafe { bytes::load_quarter(self.at.cast::<u16>().wrapping_add(N)) }
@@ -298,7 +298,7 @@ mod tests {
     /// The halves of the words before byte `start`.
     fn read(buffer: &DmaBuffer, start: u32) -> Option<[u32; 4]> {
         let pair = buffer.words_before(start)?;
-        Some([pair.half::<0>(), pair.half::<1>(), pair.half::<2>(), pair.half::<3>()])
+        Some([pair.u32_at::<0>(), pair.u32_at::<1>(), pair.u32_at::<2>(), pair.u32_at::<3>()])
     }
 
     #[test]
@@ -307,7 +307,7 @@ mod tests {
         buffer.write(16, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();
         assert_eq!(read(&buffer, 32), Some([1, 0, 2, 0]));
         buffer.write(30, &[3, 4]).unwrap();
-        assert_eq!(buffer.words_before(32).unwrap().quarter::<7>(), u16::from_ne_bytes([3, 4]));
+        assert_eq!(buffer.words_before(32).unwrap().u16_at::<7>(), u16::from_ne_bytes([3, 4]));
         for start in [16, 24, 64] {
             assert!(buffer.words_before(start).is_some(), "{start}");
         }
@@ -385,7 +385,7 @@ mod tests {
             (None, None, None)
         );
         let mut buffer = arena.alloc(64, 64).unwrap();
-        buffer.leave();
+        buffer.release_to_successor();
         assert_eq!(
             (
                 read(&buffer, 32),

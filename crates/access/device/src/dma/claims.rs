@@ -53,11 +53,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_stays_taken_and_is_claimed_with_its_bytes() {
+    fn a_released_buffer_stays_allocated_and_is_claimed_with_its_bytes() {
         let arena = arena();
         let mut buffer = arena.alloc(4096, 1).unwrap().tagged("ring");
         buffer.write(9, b"x").unwrap();
-        let span = buffer.leave();
+        let span = buffer.release_to_successor();
         assert!(buffer.is_empty() && buffer.read(0, &mut [0]).is_err());
         drop(buffer);
         assert_eq!(arena.unclaimed(), [(span, "ring".to_owned())]);
@@ -69,11 +69,11 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_of_which_parts_were_left_stays_taken_whoever_drops_it() {
+    fn a_buffer_of_which_parts_were_released_stays_allocated_when_it_is_dropped() {
         let arena = arena();
         let (buffer, other) = (arena.alloc(4096, 1).unwrap(), arena.alloc(512, 1).unwrap());
         let span = buffer.span();
-        buffer.list(512, 512).leave();
+        buffer.list(512, 512).release_to_successor();
         drop((buffer, other));
         assert_eq!((arena.unclaimed().len(), arena.free_bytes()), (1, arena.len() - 4096));
         assert_eq!(arena.claim(span).unwrap().span(), span);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn claims_that_fail_leave_everything_to_be_claimed_again() {
         let arena = arena();
-        let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().leave());
+        let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().release_to_successor());
         let mut claims = Claims::new(&arena);
         let first = claims.claim(spans[0]).unwrap();
         assert!(claims.claim(spans[0]).is_err());
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn claims_that_succeed_own_their_ranges() {
         let arena = arena();
-        let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().leave());
+        let spans = [4096, 512].map(|len| arena.alloc(len, 1).unwrap().release_to_successor());
         let mut claims = Claims::new(&arena);
         let buffers = spans.map(|span| claims.claim(span).unwrap());
         claims.commit();

@@ -57,8 +57,8 @@ impl PersistentWords {
 }
 
 impl Arena {
-    /// As [`new`](Self::new), with the last page [kept](Self::kept).
-    pub fn keeping(region: impl Into<Arc<Region>>, iova: u64) -> Self {
+    /// As [`new`](Self::new), with [persistent words](Self::persistent_words) in the last page.
+    pub fn with_persistent_words(region: impl Into<Arc<Region>>, iova: u64) -> Self {
         let region = region.into();
         let end = usable(region.len());
         let arena = Self::with_range(region, iova, 0, end);
@@ -67,9 +67,9 @@ impl Arena {
     }
 
     /// The words that outlive the drivers of the device; `None` if buffers may lie there, as in the
-    /// arena of a driver that knew of no such words, or if the memory is somebody else's.
-    pub fn kept(&self) -> Option<PersistentWords> {
-        let region = self.regions().next().filter(|_| self.keeps())?.region.clone();
+    /// arena of an older driver without such words, or if the memory belongs to another process.
+    pub fn persistent_words(&self) -> Option<PersistentWords> {
+        let region = self.regions().next().filter(|_| self.has_persistent_words())?.region.clone();
         let base = region.len().checked_sub(PersistentWords::BYTES)?;
         let is_aligned = region.as_ptr().wrapping_add(base).cast::<AtomicU64>().is_aligned();
         let is_free = self.ledgers().first().is_some_and(|ledger| ledger.usable.end <= base as u64);
@@ -78,8 +78,9 @@ impl Arena {
 }
 
 impl SavedArena {
-    /// The same with the last page of region 0 [kept](Arena::kept). Nothing of it is taken.
-    pub fn keeping(mut self) -> Self {
+    /// The same with [persistent words](Arena::persistent_words) in the last page of region 0, of
+    /// which nothing is allocated.
+    pub fn with_persistent_words(mut self) -> Self {
         if let Some(first) = self.regions.first_mut() {
             first.end = first.end.min(usable(first.len as usize) as u64);
         }
@@ -105,25 +106,30 @@ mod tests {
     #[test]
     fn what_one_driver_keeps_the_next_one_reads_and_no_buffer_has() {
         let region = region();
-        let arena = Arena::keeping(region.clone(), 0x10_0000);
-        arena.kept().unwrap().raise(3, 7);
+        let arena = Arena::with_persistent_words(region.clone(), 0x10_0000);
+        arena.persistent_words().unwrap().raise(3, 7);
         let rest = arena.alloc(arena.free_bytes(), 4096).unwrap();
         rest.fill(0xff);
-        let saved = SavedArena::fresh([(0x10_0000, region.len() as u64)].into_iter()).keeping();
-        let next = Arena::adopt(vec![region], &saved).unwrap().kept().unwrap();
+        let saved = SavedArena::fresh([(0x10_0000, region.len() as u64)].into_iter())
+            .with_persistent_words();
+        let next = Arena::adopt(vec![region], &saved).unwrap().persistent_words().unwrap();
         next.raise(3, 5);
         assert_eq!((next.load(3), next.load(4)), (7, 0));
     }
 
     #[test]
     fn an_arena_that_gives_out_all_of_its_memory_keeps_no_words() {
-        assert!(Arena::new(region(), 0x10_0000).kept().is_none());
-        assert!(Arena::keeping(Region::anonymous(4096).unwrap(), 0).kept().is_none());
+        assert!(Arena::new(region(), 0x10_0000).persistent_words().is_none());
+        assert!(
+            Arena::with_persistent_words(Region::anonymous(4096).unwrap(), 0)
+                .persistent_words()
+                .is_none()
+        );
     }
 
     #[test]
     fn there_is_no_word_behind_the_last() {
-        let kept = Arena::keeping(region(), 0x10_0000).kept().unwrap();
+        let kept = Arena::with_persistent_words(region(), 0x10_0000).persistent_words().unwrap();
         kept.store(PersistentWords::WORDS, 1);
         assert_eq!((kept.load(PersistentWords::WORDS), kept.load(usize::MAX)), (0, 0));
     }

@@ -70,8 +70,8 @@ impl RangeAllocator {
         }
     }
 
-    /// Leaves the range that `at` lies in to whoever claims it.
-    pub(super) fn leave(&mut self, at: u64) {
+    /// The range that `at` lies in has no holder until it is claimed; it stays allocated.
+    pub(super) fn release_to_successor(&mut self, at: u64) {
         if let Some((_, taken)) = self
             .taken
             .range_mut(..=at)

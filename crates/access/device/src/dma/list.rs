@@ -38,8 +38,8 @@ pub struct SegmentList {
 }
 
 impl SegmentList {
-    /// The same, keeping `owner` until the last list made of this one is gone.
-    pub fn keeping(mut self, owner: Arc<dyn Send + Sync>) -> Self {
+    /// The same list, which also holds `owner`, until the last list made of it is dropped.
+    pub fn with_owner(mut self, owner: Arc<dyn Send + Sync>) -> Self {
         self.owners.push(owner);
         self
     }
@@ -123,13 +123,13 @@ impl SegmentList {
         if done == len { Ok(()) } else { Err(none()) }
     }
 
-    /// Leaves the buffers that its segments lie in to whoever [claims](Arena::claim) them: they
-    /// stay taken, whoever drops them.
-    pub fn leave(self) {
+    /// Releases the buffers that its segments lie in to the next owner: they stay allocated until
+    /// they are [claimed](Arena::claim), even if a holder drops them.
+    pub fn release_to_successor(self) {
         if let Some(arena) = &self.arena {
-            self.segments
-                .iter()
-                .for_each(|segment| arena.change(segment.iova, RangeAllocator::leave));
+            self.segments.iter().for_each(|segment| {
+                arena.change(segment.iova, RangeAllocator::release_to_successor)
+            });
         }
     }
 
@@ -145,8 +145,8 @@ impl SegmentList {
 
 impl Arena {
     /// The bytes of `spans`, in order; `None` unless each lies in one of the arena's regions. The
-    /// caller sees to it that they are lent, by [`SegmentList::keeping`] what owns them: a range
-    /// that was given back is somebody else's soon.
+    /// caller sees to it that they stay allocated, by [`SegmentList::with_owner`] of their owner: a
+    /// range that was given back is somebody else's soon.
     pub fn list(&self, spans: &[Span]) -> Option<SegmentList> {
         let segments = spans.iter().map(|&span| self.segment(span)).collect::<Option<_>>()?;
         Some(SegmentList { segments, arena: Some(self.clone()), owners: Vec::new() })
@@ -220,7 +220,7 @@ mod tests {
     fn a_list_that_is_aimed_anew_has_the_bytes_of_its_own_arena_or_none() {
         let (_, client) = driver_and_client();
         let owner = Arc::new(());
-        let mut list = client.list(&[]).unwrap().keeping(owner.clone());
+        let mut list = client.list(&[]).unwrap().with_owner(owner.clone());
         assert!(list.aim(&[span(0, 512, 512), span(0, 4096, 8)]));
         assert_eq!((list.bytes(), list[0].iova, Arc::strong_count(&owner)), (520, 0x3200, 2));
         assert!(!list.aim(&[span(0, 0, 512), span(0, 8191, 2)]));
@@ -270,7 +270,7 @@ mod tests {
     fn a_list_keeps_its_owner_until_the_last_list_made_of_it_is_gone() {
         let (arena, _) = driver_and_client();
         let owner = Arc::new(());
-        let list = arena.list(&[span(0, 0, 512)]).unwrap().keeping(owner.clone());
+        let list = arena.list(&[span(0, 0, 512)]).unwrap().with_owner(owner.clone());
         let window = list.window(0, 16);
         drop(list);
         assert_eq!(Arc::strong_count(&owner), 2);

@@ -44,7 +44,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use arena::{Arena, MAX_REGIONS, Placed};
-pub use buffer::{DmaBuffer, Pair};
+pub use buffer::{DmaBuffer, WordPair};
 pub use claims::Claims;
 pub use foreign::Foreign;
 pub use kept::PersistentWords;
@@ -165,10 +165,10 @@ impl Dma {
         self.take_in(region, len)
     }
 
-    /// Lets the device reach all of `region`, of whole pages of the IOMMU, from now on, without
-    /// giving any of it out: [`Streams`] map pieces of it no more. Once for all queues; once more
-    /// changes nothing.
-    pub fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
+    /// Maps all of `region`, which consists of whole pages of the IOMMU, for the device. Nothing is
+    /// allocated from it, and [`Streams`] need not map pieces of it. It is registered for all
+    /// queues; a second call changes nothing.
+    pub fn register_region(&self, region: &Arc<Region>) -> Result<(), Error> {
         if self.arena.address(region).is_some() {
             return Ok(());
         }

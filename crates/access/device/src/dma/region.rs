@@ -31,7 +31,7 @@ enum Backing {
     /// A file, mapped from byte `offset` on.
     File { fd: Arc<OwnedFd>, offset: u64, huge: bool },
     /// The same of a file that somebody else keeps.
-    Lent { huge: bool },
+    Registered { huge: bool },
     /// Huge pages of a file, in another order than there.
     Shuffled(OwnedFd),
     /// Pages without a file.
@@ -110,7 +110,7 @@ impl Region {
 
     /// Maps a file that somebody else made, from its start to its end.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
-        match look(&fd)? {
+        match file_size(&fd)? {
             Some(size) if size > 0 => Self::map(fd.into(), 0, size as usize),
             Some(_) => Err(Error::Invalid(
                 "mapping a file of 0 bytes as DMA memory: give it its size first (ftruncate)"
@@ -138,7 +138,7 @@ impl Region {
     pub fn part_of_shared(fd: Arc<OwnedFd>, offset: u64, len: usize) -> Result<Self, Error> {
         let page = rustix::param::page_size();
         let end = offset.checked_add(len as u64);
-        let size = look(&fd)?;
+        let size = file_size(&fd)?;
         if len == 0
             || !len.is_multiple_of(page)
             || !offset.is_multiple_of(page as u64)
@@ -153,11 +153,11 @@ impl Region {
         Self::map(fd, offset, len)
     }
 
-    /// As [`part_of`](Self::part_of), without the file: who has this memory, and is not trusted,
-    /// cannot shrink it or give it away.
-    pub fn lent(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
+    /// As [`part_of`](Self::part_of), without keeping the file: an untrusted user of this region
+    /// cannot shrink the file or pass it on.
+    pub fn registered(fd: OwnedFd, offset: u64, len: usize) -> Result<Self, Error> {
         let mut region = Self::part_of(fd, offset, len)?;
-        region.backing = Backing::Lent { huge: region.is_huge() };
+        region.backing = Backing::Registered { huge: region.is_huge() };
         Ok(region)
     }
 
@@ -277,7 +277,9 @@ impl Region {
     pub fn is_huge(&self) -> bool {
         matches!(
             self.backing,
-            Backing::File { huge: true, .. } | Backing::Lent { huge: true } | Backing::Shuffled(_)
+            Backing::File { huge: true, .. }
+                | Backing::Registered { huge: true }
+                | Backing::Shuffled(_)
         )
     }
 
@@ -286,7 +288,7 @@ impl Region {
         match &self.backing {
             Backing::File { fd, .. } => Some(fd.as_fd()),
             Backing::Shuffled(fd) => Some(fd.as_fd()),
-            Backing::Lent { .. } | Backing::Anonymous | Backing::Boxed => None,
+            Backing::Registered { .. } | Backing::Anonymous | Backing::Boxed => None,
         }
     }
 
@@ -398,7 +400,7 @@ fn not_null(base: *mut std::ffi::c_void) -> Result<NonNull<u8>, Error> {
 }
 
 /// The size of a file; `None` for a character device. Other things are refused.
-fn look(fd: &OwnedFd) -> Result<Option<u64>, Error> {
+fn file_size(fd: &OwnedFd) -> Result<Option<u64>, Error> {
     let stat = rustix::fs::fstat(fd)
         .map_err(|error| Error::os("looking at a file that shall be DMA memory", error))?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -476,9 +478,9 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lent_memory_has_its_bytes_and_not_its_file() {
+    fn a_registered_region_has_the_bytes_and_not_the_file() {
         let one = Region::new(8192).unwrap();
-        let lent = Region::lent(share(&one), 4096, 4096).unwrap();
+        let lent = Region::registered(share(&one), 4096, 4096).unwrap();
         one.write(4096, &[0x5a]).unwrap();
         let mut seen = [0];
         lent.read(0, &mut seen).unwrap();

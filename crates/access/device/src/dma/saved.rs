@@ -73,7 +73,7 @@ impl Arena {
         SavedArena {
             version: VERSION,
             regions: self.regions().zip(ledgers.iter()).map(region).collect(),
-            kept: self.keeps(),
+            kept: self.has_persistent_words(),
         }
     }
 

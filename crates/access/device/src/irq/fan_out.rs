@@ -3,14 +3,14 @@
 //!
 //! # Shape
 //! A thread sleeps on the vector. When the vector fires, the thread signals every unmasked
-//! [outlet](FanOut::outlet); each owner checks its own queue. An outlet is an [`Irq`] like any
-//! other, of the vector's kind, with its own mask.
+//! [subscriber](FanOut::subscribe); each owner checks its own queue. A subscriber is an [`Irq`]
+//! like any other, of the vector's kind, with its own mask.
 //!
 //! # Masking
-//! The pin is masked when it fires, and unmasked when the first owner unmasks its outlet again. If
-//! another owner has not served its queue by then, the pin fires at once; the
-//! [`StormLimit`](super::StormLimit) of the vector bounds how often. A message that arrives while
-//! an outlet is masked is delivered when the outlet is unmasked.
+//! The pin is masked when it fires, and unmasked when the first owner unmasks its interrupt again.
+//! If another owner has not served its queue by then, the pin fires at once; the
+//! [`StormLimit`](super::StormLimit) of the vector bounds how often. A message that arrives while a
+//! subscriber is masked is delivered when the subscriber is unmasked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ struct FanOutShared {
     stop: AtomicBool,
     /// Signalled when the thread is to stop.
     wake: OwnedFd,
-    outlets: Mutex<Vec<Weak<VectorSubscriber>>>,
+    subscribers: Mutex<Vec<Weak<VectorSubscriber>>>,
 }
 
 struct VectorSubscriber {
@@ -53,13 +53,13 @@ struct State {
 }
 
 impl FanOut {
-    /// Shares `line`. `fired` is called whenever it fires, before the outlets are signalled.
+    /// Shares `line`. `fired` is called whenever it fires, before the subscribers are signalled.
     pub fn new(line: Irq, mut fired: impl FnMut() + Send + 'static) -> Result<Self, Error> {
         let shared = Arc::new(FanOutShared {
             line,
             stop: AtomicBool::new(false),
             wake: new_fd()?,
-            outlets: Mutex::default(),
+            subscribers: Mutex::default(),
         });
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
@@ -80,18 +80,18 @@ impl FanOut {
         self.shared.deliver();
     }
 
-    /// A new owner's interrupt; it ends when it is dropped.
-    pub fn outlet(&self) -> Result<Irq, Error> {
+    /// Subscribes a new owner: its interrupt, which is unsubscribed when it is dropped.
+    pub fn subscribe(&self) -> Result<Irq, Error> {
         let line = &self.shared.line;
         let fd = new_fd()?;
         let for_owner =
             fd.try_clone().map_err(|error| Error::os("duplicating an eventfd", error))?;
         let state = Mutex::new(State { open: line.kind() != IrqKind::Intx, pending: false });
-        let outlet = Arc::new(VectorSubscriber { fd, state, shared: self.shared.clone() });
-        let mut outlets = lock(&self.shared.outlets);
-        outlets.retain(|outlet| outlet.strong_count() > 0);
-        outlets.push(Arc::downgrade(&outlet));
-        Ok(Irq::new(for_owner, line.kind(), line.vector(), Some(outlet)))
+        let subscriber = Arc::new(VectorSubscriber { fd, state, shared: self.shared.clone() });
+        let mut subscribers = lock(&self.shared.subscribers);
+        subscribers.retain(|subscriber| subscriber.strong_count() > 0);
+        subscribers.push(Arc::downgrade(&subscriber));
+        Ok(Irq::new(for_owner, line.kind(), line.vector(), Some(subscriber)))
     }
 }
 
@@ -135,13 +135,13 @@ impl FanOutShared {
     }
 
     fn deliver(&self) {
-        for outlet in lock(&self.outlets).iter().filter_map(Weak::upgrade) {
-            let mut state = lock(&outlet.state);
+        for subscriber in lock(&self.subscribers).iter().filter_map(Weak::upgrade) {
+            let mut state = lock(&subscriber.state);
             if state.open {
                 // A pin is masked when it fires; the owner opens it again when it has served its
                 // queue.
                 state.open = self.line.kind() != IrqKind::Intx;
-                signal(&outlet.fd);
+                signal(&subscriber.fd);
             } else {
                 state.pending = self.line.kind() != IrqKind::Intx;
             }
@@ -213,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn every_open_outlet_is_signalled() {
+    fn every_unmasked_subscriber_is_signalled() {
         let (fan_out, device, _) = shared(IrqKind::Msi);
-        let (one, two) = (fan_out.outlet().unwrap(), fan_out.outlet().unwrap());
+        let (one, two) = (fan_out.subscribe().unwrap(), fan_out.subscribe().unwrap());
         signal(&device);
         assert_eq!((count(&one, SOON), count(&two, SOON)), (1, 1));
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_message_that_comes_while_masked_is_delivered_at_unmask() {
         let (fan_out, device, _) = shared(IrqKind::Msi);
-        let (open, masked) = (fan_out.outlet().unwrap(), fan_out.outlet().unwrap());
+        let (open, masked) = (fan_out.subscribe().unwrap(), fan_out.subscribe().unwrap());
         masked.mask().unwrap();
         signal(&device);
         assert_eq!(count(&open, SOON), 1);
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_pin_is_opened_by_the_first_owner_that_waits_for_it() {
         let (fan_out, _device, line) = shared(IrqKind::Intx);
-        let (one, _two) = (fan_out.outlet().unwrap(), fan_out.outlet().unwrap());
+        let (one, _two) = (fan_out.subscribe().unwrap(), fan_out.subscribe().unwrap());
         assert!(!line.0.load(Ordering::SeqCst));
         one.unmask().unwrap();
         assert!(line.0.load(Ordering::SeqCst));
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_pin_signals_an_owner_once_until_it_is_opened_again() {
         let (fan_out, device, _) = shared(IrqKind::Intx);
-        let irq = fan_out.outlet().unwrap();
+        let irq = fan_out.subscribe().unwrap();
         irq.unmask().unwrap();
         signal(&device);
         assert_eq!(count(&irq, SOON), 1);

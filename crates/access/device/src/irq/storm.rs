@@ -57,8 +57,8 @@ impl Storm {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Notes `count` interrupts; true if they make a storm, which starts the hold.
-    pub(super) fn note(&self, count: u64) -> bool {
+    /// Records `count` interrupts; true if they make a storm, which starts the pause.
+    pub(super) fn record(&self, count: u64) -> bool {
         let now = self.now();
         let before = if now - self.window_start.load(Ordering::Relaxed).min(now)
             > self.limit.window.as_nanos() as u64
@@ -80,8 +80,8 @@ impl Storm {
         true
     }
 
-    /// What is left of the hold; `None` while nothing is held.
-    pub(super) fn held(&self) -> Option<Duration> {
+    /// The rest of the pause; `None` if there is no pause.
+    pub(super) fn storm_pause(&self) -> Option<Duration> {
         match self.held_until.load(Ordering::Relaxed) {
             0 => None,
             until => Some(Duration::from_nanos(until.saturating_sub(self.now()))),

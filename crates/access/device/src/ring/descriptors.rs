@@ -69,7 +69,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
     /// The slots of the entries that are not back, oldest first.
     pub fn held_slots(&self) -> impl Iterator<Item = u32> + use<W, N, WORD> {
         let (head, mask) = (self.head, self.mask);
-        (0..self.held()).map(move |index| head.wrapping_add(index) & mask)
+        (0..self.outstanding()).map(move |index| head.wrapping_add(index) & mask)
     }
 
     /// Slots, one more than entries that it can hold.
@@ -77,16 +77,16 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         self.mask + 1
     }
 
-    /// Entries that have gone or are about to, and are not back.
+    /// Entries that were pushed and that the device has not returned.
     #[inline]
-    pub fn held(&self) -> u32 {
+    pub fn outstanding(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
     }
 
     /// Entries that still fit.
     #[inline]
     pub fn space(&self) -> u32 {
-        self.mask - self.held()
+        self.mask - self.outstanding()
     }
 
     /// The slot of the oldest entry that is not back.
@@ -98,7 +98,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
     /// Writes an entry, whose bit must be clear; returns its slot, or `None` if the ring is full.
     #[inline]
     pub fn push(&mut self, entry: &[u64; N]) -> Option<u32> {
-        if self.held() == self.mask {
+        if self.outstanding() == self.mask {
             return None;
         }
         let slot = self.tail & self.mask;
@@ -214,7 +214,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
     /// known to have done with it.
     pub fn withdraw(&mut self) -> Option<u32> {
         let slot = self.oldest();
-        (self.held() > 0).then(|| self.head = self.head.wrapping_add(1))?;
+        (self.outstanding() > 0).then(|| self.head = self.head.wrapping_add(1))?;
         Some(slot)
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let mut ring = ring();
         for lap in 0..20u32 {
             let pushed = std::iter::from_fn(|| ring.push(&[1, 0])).count() as u32;
-            assert_eq!((pushed, ring.space(), ring.held()), (7, 0, 7));
+            assert_eq!((pushed, ring.space(), ring.outstanding()), (7, 0, 7));
             ring.publish();
             (0..7).for_each(|i| give_back(&ring, ((lap * 7 + i) % 8) as usize));
             let (mut places, mut slots, mut taken) = ([0; 16], [0, 1, 2, 3, 4, 5, 6, 7], 0);
@@ -311,7 +311,7 @@ mod tests {
                 assert!(places[..run].iter().copied().eq(oldest..oldest + run as u32));
                 taken += run;
             }
-            assert_eq!((taken, ring.held()), (7, 0));
+            assert_eq!((taken, ring.outstanding()), (7, 0));
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
         give_back(&ring, 0);
         assert_eq!(ring.pop_into(&mut [()], &mut [(); 8], |_, (), ()| false), 0);
         assert!(ring.ready());
-        assert_eq!((ring.withdraw(), ring.withdraw(), ring.held()), (Some(0), None, 0));
+        assert_eq!((ring.withdraw(), ring.withdraw(), ring.outstanding()), (Some(0), None, 0));
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(before.held_slots().collect::<Vec<_>>(), [1, 2, 3]);
         let mut after = Ring::resume(memory(), before.state(), 0).unwrap();
         assert_eq!(
-            (after.held(), after.oldest(), after.publish(), after.push(&[4, 0])),
+            (after.outstanding(), after.oldest(), after.publish(), after.push(&[4, 0])),
             (3, 1, Some(4), Some(4))
         );
         let DescriptorState { head, .. } = before.state();

@@ -302,7 +302,7 @@ impl Waiter {
     pub fn tick(&self, now: Instant) -> Result<Option<Instant>, Error> {
         let Some(irq) = &self.irq else { return Ok(None) };
         irq.rearm()?;
-        Ok(irq.held().map(|left| now + left))
+        Ok(irq.storm_pause().map(|left| now + left))
     }
 
     /// Takes what the interrupt has signalled; true if it fired. The pin is masked by that and must

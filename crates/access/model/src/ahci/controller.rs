@@ -56,8 +56,8 @@ impl AhciModel {
         model
     }
 
-    pub(super) fn complain(&mut self, what: String) {
-        self.record.complain(what);
+    pub(super) fn record_violation(&mut self, what: String) {
+        self.record.record_violation(what);
     }
 
     /// Something has happened in port `p`.

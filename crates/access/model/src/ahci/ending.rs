@@ -113,7 +113,7 @@ impl AhciModel {
     }
 
     /// Sends the next interrupts of a storm.
-    pub(super) fn blow(&mut self, bus: &Bus) {
+    pub(super) fn raise_storm(&mut self, bus: &Bus) {
         if self.storm == 0 {
             return;
         }

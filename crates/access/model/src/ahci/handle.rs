@@ -73,8 +73,8 @@ impl DiskModel for AhciModel {
     fn counters(&self) -> Counters {
         self.record.counters
     }
-    fn complaints(&self) -> Vec<String> {
-        self.record.complaints()
+    fn violations(&self) -> Vec<String> {
+        self.record.violations()
     }
     fn medium(&mut self, number: usize) -> Option<&mut Medium> {
         match &mut self.ports.get_mut(number)?.attached {

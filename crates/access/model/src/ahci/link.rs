@@ -117,7 +117,7 @@ impl AhciModel {
             _ => {}
         }
         if let Some(broken) = broken {
-            self.complain(format!("port {p}: {broken}"));
+            self.record_violation(format!("port {p}: {broken}"));
         }
     }
 
@@ -132,7 +132,7 @@ impl AhciModel {
             Some(Action::StuckReady) => (port.health, port.greeting) = (Health::Hung, None),
             _ => {}
         }
-        self.greet(bus, p);
+        self.send_signature(bus, p);
         self.update(bus);
     }
 
@@ -154,12 +154,12 @@ impl AhciModel {
             Some(Action::StuckReady) => (port.health, port.greeting) = (Health::Hung, None),
             _ => {}
         }
-        self.greet(bus, p);
+        self.send_signature(bus, p);
     }
 
-    /// Lets a drive that was reset say its signature, once its time has come and somebody listens.
+    /// Sends the signature of a drive that was reset, once its delay is over and the port receives.
     /// [AHCI 3.3.9, 10.1.2]
-    pub(super) fn greet(&mut self, bus: &Bus, p: usize) {
+    pub(super) fn send_signature(&mut self, bus: &Bus, p: usize) {
         let port = &mut self.ports[p];
         let (Some(due), Some(signature)) = (port.greeting, port.is()) else { return };
         if due > Instant::now() {
@@ -200,7 +200,7 @@ impl AhciModel {
             drive.restart();
         }
         port.connect();
-        self.greet(bus, p);
+        self.send_signature(bus, p);
         self.update(bus);
     }
 }

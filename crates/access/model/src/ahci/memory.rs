@@ -27,7 +27,7 @@ impl AhciModel {
             header.set_table(header.table() & u64::from(u32::MAX));
         }
         if !header.table().is_multiple_of(COMMAND_ALIGN as u64) {
-            self.complain(format!(
+            self.record_violation(format!(
                 "port {p}, slot {slot}: the command table at {:#x} is not at a multiple of 128 \
                 [AHCI 4.2.2]",
                 header.table()
@@ -36,7 +36,7 @@ impl AhciModel {
         }
         let dwords = HeaderFlags(header.flags()).frame_dwords();
         if dwords != REGISTER_DWORDS {
-            self.complain(format!(
+            self.record_violation(format!(
                 "port {p}, slot {slot}: CFL is {dwords}, a register frame has 5 dwords [AHCI 4.2.2]"
             ));
         }
@@ -88,7 +88,7 @@ impl AhciModel {
         }
         if raw[0] & 1 != 0 || raw[1] >> 32 & 1 == 0 {
             let (port, slot) = (job.port, job.slot);
-            self.complain(format!(
+            self.record_violation(format!(
                 "port {port}, slot {slot}: region {index} is at an odd address or of odd length \
                 [AHCI 4.2.3.3]"
             ));

@@ -12,10 +12,10 @@
 //! command moves its data when it is released, not when it is taken. Commands that are about the
 //! drive (IDENTIFY, SET FEATURES, logs) are never held, unless a fault hook does.
 //!
-//! # Complaints
+//! # Violations
 //! A controller does something undefined when a driver breaks a rule; this one notes it down, in
 //! words, and a test of a driver asserts that there is nothing to read in
-//! [`SimHandle::complaints`].
+//! [`SimHandle::violations`].
 
 mod controller;
 mod ending;

@@ -84,7 +84,7 @@ impl AhciModel {
             return self.fail(bus, &job, &end);
         }
         if let Some(broken) = self.broken_rule(&job) {
-            self.complain(format!("port {p}, slot {}: {broken}", job.slot));
+            self.record_violation(format!("port {p}, slot {}: {broken}", job.slot));
             return self.fail_all(bus, &job);
         }
         let event = ata::describe(p, &job.task);
@@ -199,7 +199,7 @@ impl AhciModel {
         let p = job.port;
         if plan.protocol != Protocol::NonData && (job.header.write() != 0) != plan.protocol.writes()
         {
-            self.complain(format!(
+            self.record_violation(format!(
                 "port {p}, slot {}: the header's W bit says the other direction [AHCI 4.2.2]",
                 job.slot
             ));
@@ -218,7 +218,7 @@ impl AhciModel {
         };
         if moved < plan.bytes {
             let (slot, bytes) = (job.slot, plan.bytes);
-            self.complain(format!(
+            self.record_violation(format!(
                 "port {p}, slot {slot}: the regions have {moved} bytes, the command moves {bytes} \
                 [AHCI 6.1.5]"
             ));

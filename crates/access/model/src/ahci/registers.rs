@@ -81,7 +81,7 @@ impl AhciModel {
             if self.estranged && is_routine(offset) {
                 return;
             }
-            self.complain(format!(
+            self.record_violation(format!(
                 "port {p}: register {offset:#x} written while GHC.AE is clear [AHCI 3.1.2]"
             ));
         }
@@ -132,7 +132,7 @@ impl AhciModel {
 
     fn must_be(&mut self, p: usize, kept: bool, rule: &str) {
         if !kept {
-            self.complain(format!("port {p}: {rule}"));
+            self.record_violation(format!("port {p}: {rule}"));
         }
     }
 
@@ -182,7 +182,7 @@ impl AhciModel {
             && (before.start() != 0 || asked.start() != 0);
         self.must_be(p, !deaf, "PxCMD.FRE cleared while ST is set [AHCI 10.3.2]");
         if asked.receive() != 0 {
-            self.greet(bus, p);
+            self.send_signature(bus, p);
         }
     }
 
@@ -301,7 +301,7 @@ impl Model for AhciModel {
     fn write(&mut self, bus: &Bus, _: u8, offset: u64, width: usize, value: u64) {
         self.record.counters.writes += 1;
         if width < 4 || !offset.is_multiple_of(4) {
-            return self.complain(format!(
+            return self.record_violation(format!(
                 "a write of {width} bytes at {offset:#x}: registers are written as whole dwords \
                  [AHCI 3]"
             ));
@@ -327,9 +327,9 @@ impl Model for AhciModel {
             self.reset_due = None;
             self.control = self.control.with_reset(0);
         }
-        (0..self.ports.len()).for_each(|p| self.greet(bus, p));
+        (0..self.ports.len()).for_each(|p| self.send_signature(bus, p));
         self.release_due(bus, now);
-        self.blow(bus);
+        self.raise_storm(bus);
         let storm = (self.storm > 0).then(|| now + STORM_PAUSE);
         if let Some(next) =
             [self.reset_due, self.held.next_due(), storm].into_iter().flatten().min()

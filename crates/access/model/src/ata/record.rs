@@ -1,6 +1,6 @@
 //! What the host did, and what it did wrong.
 
-use crate::complaints::Complaints;
+use crate::violations::Violations;
 
 /// What the host did, for tests of a driver's economy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,17 +25,17 @@ pub struct Counters {
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) counters: Counters,
-    complaints: Complaints,
+    violations: Violations,
 }
 
 impl Record {
-    /// The host broke a rule of the specification.
-    pub(crate) fn complain(&mut self, what: String) {
-        self.complaints.add(what);
+    /// Records that the host broke a rule of the specification.
+    pub(crate) fn record_violation(&mut self, what: String) {
+        self.violations.add(what);
     }
 
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        self.complaints.all()
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.violations.all()
     }
 
     pub(crate) fn count_command(&mut self, is_io: bool) {

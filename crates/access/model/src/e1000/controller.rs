@@ -13,9 +13,9 @@ use super::nvm::{Phy, words};
 use super::shape::Shape;
 use super::store::Store;
 use super::transmit::Sender;
-use crate::complaints::Complaints;
 use crate::fault::{Action, Event, FaultPlan};
 use crate::held::{Held, Waiting};
+use crate::violations::Violations;
 use crate::wire::Wire;
 use crate::{Bus, Timing};
 
@@ -52,7 +52,7 @@ pub struct E1000Model {
     /// it cannot know better.
     pub(super) estranged: bool,
     pub(super) counters: Counters,
-    pub(super) complaints: Complaints,
+    pub(super) violations: Violations,
     /// Interrupts that a storm has still to send, and where.
     pub(super) storm: Option<(u16, u32)>,
 }
@@ -105,7 +105,7 @@ impl E1000Model {
             reset_due: None,
             estranged: false,
             counters: Counters::default(),
-            complaints: Complaints::default(),
+            violations: Violations::default(),
             storm: None,
         };
         model.set_defaults();
@@ -235,9 +235,9 @@ impl E1000Model {
         }
     }
 
-    /// What most faults do to a frame, whichever way it goes; false if there is nothing more to do
-    /// for it.
-    pub(super) fn suffer(&mut self, bus: &Bus, fault: Option<Action>) -> bool {
+    /// Applies a fault that is the same for sent and received frames; false if the frame needs no
+    /// further processing.
+    pub(super) fn apply_fault(&mut self, bus: &Bus, fault: Option<Action>) -> bool {
         match fault {
             Some(Action::StrayDma(iova)) => {
                 let _ = bus.write(iova, &[0xbd; 64]);
@@ -250,9 +250,9 @@ impl E1000Model {
         !matches!(fault, Some(Action::Remove | Action::FunctionReset | Action::LinkDown(_)))
     }
 
-    pub(super) fn complain(&mut self, what: String) {
+    pub(super) fn record_violation(&mut self, what: String) {
         if !self.estranged {
-            self.complaints.add(what);
+            self.violations.add(what);
         }
     }
 }

@@ -76,7 +76,7 @@ impl SimHandle<E1000Model> {
 
     /// Where the host broke a rule of the data sheet, in words, the first 64; empty at the end of a
     /// driver's test.
-    pub fn complaints(&self) -> Vec<String> {
-        self.with(|model, _| model.complaints.all())
+    pub fn violations(&self) -> Vec<String> {
+        self.with(|model, _| model.violations.all())
     }
 }

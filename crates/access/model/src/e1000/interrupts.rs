@@ -41,7 +41,7 @@ impl E1000Model {
         }
         self.registers.set(interrupt::CAUSE, Causes(all));
         let fresh = if causes.0 & OTHERS != 0 { causes.0 | OTHER } else { causes.0 };
-        self.look(bus, fresh);
+        self.raise_active(bus, fresh);
     }
 
     /// The same, as a fault of the frame wants it.
@@ -71,7 +71,7 @@ impl E1000Model {
             let all = self.registers.get(interrupt::CAUSE).0 | OTHER;
             self.registers.set(interrupt::CAUSE, Causes(all));
         }
-        self.look(bus, causes.0);
+        self.raise_active(bus, causes.0);
     }
 
     /// IMC.
@@ -104,8 +104,8 @@ impl E1000Model {
         }
     }
 
-    /// Interrupts for those of `fresh` that are active.
-    fn look(&mut self, bus: &Bus, fresh: u32) {
+    /// Raises interrupts for those of `fresh` that are active.
+    fn raise_active(&mut self, bus: &Bus, fresh: u32) {
         let active = self.active() & fresh;
         if active == 0 {
             return;
@@ -203,7 +203,7 @@ impl E1000Model {
     }
 
     /// Sends the next interrupts of a storm.
-    pub(super) fn blow(&mut self, bus: &Bus) {
+    pub(super) fn raise_storm(&mut self, bus: &Bus) {
         let Some((vector, left)) = self.storm else { return };
         for _ in 0..left.min(STORM_BURST) {
             bus.raise(vector);

@@ -16,9 +16,9 @@
 //! the absolute and relative timers of interrupts (RDTR, RADV, TIDV, TADV: what they delay comes at
 //! once), pause frames, management, wake-up.
 //!
-//! # Complaints
+//! # Violations
 //! Where a driver breaks a rule of the data sheet, the model notes it down, in words; a test of a
-//! driver asserts that there is nothing to read in [`complaints`](SimHandle::complaints).
+//! driver asserts that there is nothing to read in [`violations`](SimHandle::violations).
 
 mod controller;
 mod descriptor;

@@ -30,12 +30,12 @@ pub(super) struct Checked {
     pub(super) transport: Option<(u8, bool)>,
 }
 
-/// Looks at the checksums of a frame without a tag. [82574 7.1.10]
+/// Checks the checksums of a frame without a tag. [82574 7.1.10]
 pub(super) fn check(frame: &[u8]) -> Checked {
-    look(frame).unwrap_or_default()
+    parse(frame).unwrap_or_default()
 }
 
-fn look(frame: &[u8]) -> Option<Checked> {
+fn parse(frame: &[u8]) -> Option<Checked> {
     let packet = frame.get(14..)?;
     match u16::from_be_bytes([frame[12], frame[13]]) {
         IPV4 => {

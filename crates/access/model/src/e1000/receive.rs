@@ -60,7 +60,7 @@ impl E1000Model {
             return;
         }
         let Some(bytes) = control.buffer_bytes() else {
-            return self.complain("RCTL.BSIZE has a reserved value [82574 10.2.5]".into());
+            return self.record_violation("RCTL.BSIZE has a reserved value [82574 10.2.5]".into());
         };
         while let Some((frame, _)) = self.buffered.front() {
             let fcs = if control.strip_fcs() == 0 { FCS_BYTES } else { 0 };
@@ -76,7 +76,7 @@ impl E1000Model {
                     self.hold(bus, Late::Frame(frame, exact), Timing::After(time))
                 }
                 Some(Action::Hang) => self.receiver_failed = true,
-                _ if !self.suffer(bus, fault) => {}
+                _ if !self.apply_fault(bus, fault) => {}
                 // A card that cannot reach its memory cannot go on. [82574 7.8]
                 _ if self.fill(bus, frame, bytes, (exact, fault)).is_err() => {
                     self.receiver_failed = true

@@ -43,7 +43,7 @@ impl E1000Model {
 
     fn write_dword(&mut self, bus: &Bus, offset: u64, value: u32) {
         if self.is_in_reset() {
-            return self.complain(format!(
+            return self.record_violation(format!(
                 "register {offset:#x} written while CTRL.RST is set [82574 4.6.2]"
             ));
         }
@@ -130,7 +130,7 @@ impl E1000Model {
                 && (transmit::ring_low(queue).offset()..=transmit::head(queue).offset())
                     .contains(&offset);
             if receives || sends {
-                self.complain(format!(
+                self.record_violation(format!(
                     "register {offset:#x} of a ring written while its direction is enabled [82574 \
                      4.6.5]"
                 ));
@@ -138,7 +138,7 @@ impl E1000Model {
             if at(offset, receive::ring_bytes(queue)) || at(offset, transmit::ring_bytes(queue)) {
                 self.registers.set_dword(offset, value & !127);
                 if value & 127 != 0 {
-                    self.complain(format!(
+                    self.record_violation(format!(
                         "a ring of {value} bytes: it must be a multiple of 128 [82574 10.2.5]"
                     ));
                 }
@@ -151,7 +151,7 @@ impl E1000Model {
     fn set_tail(&mut self, offset: u64, tail: u32, bytes: u32) {
         self.registers.set_dword(offset, tail);
         if tail >= (bytes / spec::DESCRIPTOR_BYTES).max(1) {
-            self.complain(format!(
+            self.record_violation(format!(
                 "{tail} was written to the tail at {offset:#x}, beyond its ring [82574 10.2.5]"
             ));
         }
@@ -212,7 +212,7 @@ impl Model for E1000Model {
         self.counters.writes += 1;
         self.wire.attach(bus);
         if width < 4 || !offset.is_multiple_of(4) {
-            return self.complain(format!(
+            return self.record_violation(format!(
                 "a write of {width} bytes at {offset:#x}: registers are written as whole dwords \
                 [82574 10.1]"
             ));
@@ -243,7 +243,7 @@ impl Model for E1000Model {
             self.do_late(bus, late);
         }
         (0..QUEUES).for_each(|queue| self.send(bus, queue));
-        self.blow(bus);
+        self.raise_storm(bus);
         let interrupt = self.release_interrupts(bus, now);
         let storm = self.storm.map(|_| now);
         if let Some(next) = [self.reset_due, self.link_back, self.held.next_due(), interrupt, storm]

@@ -70,7 +70,7 @@ impl E1000Model {
             let fault = self.meet(bus, queue, word);
             if self.senders[queue as usize].paused
                 || self.senders[queue as usize].hung
-                || !self.suffer(bus, fault)
+                || !self.apply_fault(bus, fault)
             {
                 break;
             }
@@ -255,7 +255,7 @@ impl E1000Model {
 
     fn must(&mut self, kept: bool, rule: &str) {
         if !kept {
-            self.complain(rule.into());
+            self.record_violation(rule.into());
         }
     }
 }

@@ -77,10 +77,16 @@ impl IdeModel {
     fn set_table(&mut self, c: usize, value: u32) {
         self.channels[c].table = value & !3;
         if self.channels[c].master_status.active() != 0 {
-            self.complain(c, "the bus master's table is changed while it is active [BMIDE 3.3]");
+            self.record_violation(
+                c,
+                "the bus master's table is changed while it is active [BMIDE 3.3]",
+            );
         }
         if value & 3 != 0 {
-            self.complain(c, "the bus master's table is not at a multiple of 4 [BMIDE 3.3]");
+            self.record_violation(
+                c,
+                "the bus master's table is not at a multiple of 4 [BMIDE 3.3]",
+            );
         }
     }
 
@@ -89,14 +95,17 @@ impl IdeModel {
         let before =
             std::mem::replace(&mut channel.master_command, BusMasterCommand(asked.0 & 0x09));
         if before.start() != 0 && asked.start() != 0 && before.to_memory() != asked.to_memory() {
-            self.complain(
+            self.record_violation(
                 c,
                 "the bus master's direction is changed while it is started [BMIDE 3.1]",
             );
         }
         if self.shape.simplex && asked.start() != 0 && self.channels[1 - c].engine == Engine::Armed
         {
-            self.complain(c, "both bus masters of a simplex function are started [BMIDE 3.2]");
+            self.record_violation(
+                c,
+                "both bus masters of a simplex function are started [BMIDE 3.2]",
+            );
         }
         let channel = &mut self.channels[c];
         match (before.start(), asked.start()) {
@@ -120,7 +129,10 @@ impl IdeModel {
         let to_memory = self.channels[c].master_command.to_memory() != 0;
         let Some(job) = &self.channels[c].job else { return };
         if job.plan.as_ref().is_some_and(|plan| plan.protocol.writes() == to_memory) {
-            return self.complain(c, "the bus master's direction is not the command's [BMIDE 3.1]");
+            return self.record_violation(
+                c,
+                "the bus master's direction is not the command's [BMIDE 3.1]",
+            );
         }
         let fails = job.fault == Some(Action::DmaError);
         let walk = if fails { Err(Blocked::Unmapped) } else { self.walk(bus, c) };
@@ -135,7 +147,7 @@ impl IdeModel {
             }
             Ok(Walk::Short) => {
                 channel.master_status = channel.master_status.with_active(0);
-                self.complain(
+                self.record_violation(
                     c,
                     "the bus master's table ends before the command's data [BMIDE 3.2]",
                 );
@@ -150,13 +162,16 @@ impl IdeModel {
         for index in 0..MOST {
             let at = table + index * Prd::SIZE as u64;
             if (at + Prd::SIZE as u64 - 1) / PRD_BOUNDARY != table / PRD_BOUNDARY {
-                self.complain(c, "the bus master's table crosses a multiple of 64 KiB [BMIDE 1.2]");
+                self.record_violation(
+                    c,
+                    "the bus master's table crosses a multiple of 64 KiB [BMIDE 1.2]",
+                );
             }
             let mut word = [0; Prd::SIZE];
             bus.read(at, &mut word)?;
             let region = Prd::from_raw(u64::from_le_bytes(word));
             if region.iova() % PRD_BOUNDARY + u64::from(region.bytes()) > PRD_BOUNDARY {
-                self.complain(
+                self.record_violation(
                     c,
                     "a region of the bus master's table crosses a multiple of 64 KiB [BMIDE 1.2]",
                 );

@@ -132,7 +132,7 @@ impl IdeModel {
         match self.channels[c].engine {
             Engine::Armed => self.transfer(bus, c),
             Engine::Spent => {
-                self.complain(
+                self.record_violation(
                     c,
                     "a DMA command, and the bus master was not stopped since the last [BMIDE 3.1]",
                 );
@@ -150,7 +150,10 @@ impl IdeModel {
         if let Some(wrong) =
             too_fast.or_else(|| if transfers { self.mode_is_not_told(c, unit, mode) } else { None })
         {
-            self.complain(c, &format!("drive {unit}: {wrong} [ATA-6 6.2, PIIX4 4.1.10, CMD646 4]"));
+            self.record_violation(
+                c,
+                &format!("drive {unit}: {wrong} [ATA-6 6.2, PIIX4 4.1.10, CMD646 4]"),
+            );
         }
     }
 

@@ -57,12 +57,12 @@ impl IdeModel {
             .channels
             .iter_mut()
             .flat_map(|channel| &mut channel.units)
-            .for_each(|unit| unit.greet());
+            .for_each(|unit| unit.send_signature());
         model
     }
 
-    pub(super) fn complain(&mut self, channel: usize, what: &str) {
-        self.record.complain(format!("channel {channel}: {what}"));
+    pub(super) fn record_violation(&mut self, channel: usize, what: &str) {
+        self.record.record_violation(format!("channel {channel}: {what}"));
     }
 
     /// Lets the interrupt of a channel follow its selected drive; one that rises is noted by the
@@ -105,7 +105,7 @@ impl IdeModel {
         self.show(bus, c);
     }
 
-    fn blow(&mut self, bus: &Bus) {
+    fn raise_storm(&mut self, bus: &Bus) {
         let Some((c, left)) = self.storm else { return };
         (0..left.min(STORM_BURST)).for_each(|_| self.pulse(bus, c));
         self.storm = left.checked_sub(STORM_BURST).filter(|left| *left > 0).map(|left| (c, left));
@@ -125,9 +125,9 @@ impl IdeModel {
                 if let Attached::Disk(drive) = &mut unit.attached {
                     drive.restart();
                 }
-                unit.greet_after(self.shape.ready);
+                unit.send_signature_after(self.shape.ready);
             }
-            self.greet(bus, c);
+            self.send_signature(bus, c);
             self.update(bus, c);
         }
     }
@@ -222,7 +222,7 @@ impl Model for IdeModel {
 
     fn tick(&mut self, bus: &Bus, now: Instant) {
         for c in 0..self.channels.len() {
-            self.greet(bus, c);
+            self.send_signature(bus, c);
         }
         while let Some(c) = self.held.take_due(now) {
             self.begin(bus, c);
@@ -230,7 +230,7 @@ impl Model for IdeModel {
         while let Some(c) = self.repeats.take_due(now) {
             self.pulse(bus, c);
         }
-        self.blow(bus);
+        self.raise_storm(bus);
         let storm = self.storm.map(|_| now + STORM_PAUSE);
         if let Some(next) =
             [self.held.next_due(), self.repeats.next_due(), storm].into_iter().flatten().min()

@@ -79,8 +79,8 @@ impl DiskModel for IdeModel {
     fn counters(&self) -> Counters {
         self.record.counters
     }
-    fn complaints(&self) -> Vec<String> {
-        self.record.complaints()
+    fn violations(&self) -> Vec<String> {
+        self.record.violations()
     }
     fn medium(&mut self, number: usize) -> Option<&mut Medium> {
         match self.attached(number)? {

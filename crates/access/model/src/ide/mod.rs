@@ -16,10 +16,10 @@
 //! Commands that are about the drive (IDENTIFY, SET FEATURES) are never held, unless a fault hook
 //! does.
 //!
-//! # Complaints
+//! # Violations
 //! A controller does something undefined when a driver breaks a rule; this one notes it down, in
 //! words, and a test of a driver asserts that there is nothing to read in
-//! [`SimHandle::complaints`].
+//! [`SimHandle::violations`].
 
 mod bus_master;
 mod channel;

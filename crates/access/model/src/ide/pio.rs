@@ -121,7 +121,7 @@ impl IdeModel {
         let moves = channel.job.as_ref().filter(fits).is_some();
         if !moves || width == 1 {
             if channel.units[selected].is().is_some() {
-                self.complain(
+                self.record_violation(
                     c,
                     "the data port is accessed while the drive does not ask for it [ATA-6 7.6]",
                 );

@@ -24,7 +24,7 @@ impl IdeModel {
             return self.read_data(bus, c, width);
         }
         if width != 1 {
-            self.complain(
+            self.record_violation(
                 c,
                 "a register of the command block is read with more than 8 bits [ATA-6 7.2]",
             );
@@ -95,7 +95,7 @@ impl IdeModel {
             return self.write_data(bus, c, width, value);
         }
         if width != 1 {
-            return self.complain(
+            return self.record_violation(
                 c,
                 "a register of the command block is written with more than 8 bits [ATA-6 7.2]",
             );
@@ -109,12 +109,12 @@ impl IdeModel {
                 .as_ref()
                 .is_some_and(|job| job.phase == Phase::Dma && job.fault.is_none());
             if waits && channel.master_command.start() == 0 {
-                self.complain(
+                self.record_violation(
                     c,
                     "a DMA command was given, and the bus master was not started [BMIDE 3.1]",
                 );
             }
-            return self.complain(
+            return self.record_violation(
                 c,
                 "a register of the command block is written while BSY or DRQ is set [ATA-6 7.2]",
             );
@@ -138,7 +138,7 @@ impl IdeModel {
 
     pub(super) fn read_control(&mut self, c: usize, offset: u64, width: usize) -> u64 {
         if offset != control::ALTERNATE_STATUS.offset() || width != 1 {
-            self.complain(
+            self.record_violation(
                 c,
                 "a port of the control block that is not the controller's is read [PCI-IDE 2.4]",
             );
@@ -156,7 +156,7 @@ impl IdeModel {
         value: u8,
     ) {
         if offset != control::DEVICE_CONTROL.offset() || width != 1 {
-            return self.complain(
+            return self.record_violation(
                 c,
                 "a port of the control block that is not the controller's is written [PCI-IDE 2.4]",
             );

@@ -13,8 +13,8 @@ use crate::fault::{Action, Event};
 const RESET_TIME: Duration = Duration::from_micros(5);
 
 impl Unit {
-    /// The drive says what it is, and that its self-test went well. [ATA-6 9.12]
-    pub(super) fn greet(&mut self) {
+    /// Shows the drive's signature and the result of its self-test. [ATA-6 9.12]
+    pub(super) fn send_signature(&mut self) {
         self.greeting = None;
         let Some(signature) = self.is() else { return };
         if self.health != Health::Well {
@@ -29,7 +29,7 @@ impl Unit {
     }
 
     /// The drive is busy, and says what it is when the time has come.
-    pub(super) fn greet_after(&mut self, ready: Duration) {
+    pub(super) fn send_signature_after(&mut self, ready: Duration) {
         self.status = BUSY;
         self.greeting = Some(Instant::now() + ready);
     }
@@ -62,7 +62,7 @@ impl IdeModel {
             waits && channel.engine == Engine::Stopped && channel.master_status.error() == 0;
         self.held.retain(|held| *held != c);
         if never_started {
-            self.complain(
+            self.record_violation(
                 c,
                 "a DMA command was given, and the bus master was not started [BMIDE 3.1]",
             );
@@ -73,7 +73,7 @@ impl IdeModel {
     pub(super) fn end_reset(&mut self, bus: &Bus, c: usize) {
         let since = self.channels[c].reset_since.take();
         if since.is_some_and(|since| since.elapsed() < RESET_TIME) {
-            self.complain(c, "SRST was set for less than 5 microseconds [ATA-6 9.2]");
+            self.record_violation(c, "SRST was set for less than 5 microseconds [ATA-6 9.2]");
         }
         let fault = self.faults.check(&Event::Enable);
         for unit in &mut self.channels[c].units {
@@ -83,17 +83,17 @@ impl IdeModel {
                 Some(Action::StuckReady) => unit.health = Health::Hung,
                 _ => {}
             }
-            unit.greet_after(self.shape.ready);
+            unit.send_signature_after(self.shape.ready);
         }
-        self.greet(bus, c);
+        self.send_signature(bus, c);
     }
 
-    /// Lets drives that were reset say what they are, once their time has come.
-    pub(super) fn greet(&mut self, bus: &Bus, c: usize) {
+    /// Shows the signatures of drives that were reset, once their delay is over.
+    pub(super) fn send_signature(&mut self, bus: &Bus, c: usize) {
         let now = Instant::now();
         for unit in &mut self.channels[c].units {
             match unit.greeting {
-                Some(due) if due <= now => unit.greet(),
+                Some(due) if due <= now => unit.send_signature(),
                 Some(due) => bus.wake_at(due),
                 None => {}
             }
@@ -121,6 +121,6 @@ impl IdeModel {
         if let Some(drive) = unit.drive() {
             drive.restart();
         }
-        unit.greet();
+        unit.send_signature();
     }
 }

@@ -17,9 +17,9 @@ use super::process::Taken;
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::shape::Shape;
 use crate::Bus;
-use crate::complaints::Complaints;
 use crate::fault::{Action, Event, FaultPlan};
 use crate::held::Held;
+use crate::violations::Violations;
 
 pub(super) const PAGE: u64 = 4096;
 /// CAP.MPSMAX: pages of up to 64 KiB.
@@ -49,7 +49,7 @@ pub struct NvmeModel {
     /// it cannot know better.
     pub(super) estranged: bool,
     /// Rules that the host broke.
-    pub(super) complaints: Complaints,
+    pub(super) violations: Violations,
     /// What it is called since it is another one.
     pub(super) serial: Option<String>,
     /// Namespaces that have changed, for log page 04h.
@@ -102,7 +102,7 @@ impl NvmeModel {
             interrupt_mask: 0,
             ready_due: None,
             estranged: false,
-            complaints: Complaints::default(),
+            violations: Violations::default(),
             serial: None,
             changed: Vec::new(),
             storm: None,
@@ -138,7 +138,7 @@ impl NvmeModel {
             }
             if cc.enable() == 0 {
                 if self.ready_due.is_some() {
-                    self.complaints.add(
+                    self.violations.add(
                         "CC.EN was cleared while the controller starts, before CSTS.RDY is 1 [NVMe \
                          3.1.4.5]"
                             .into(),
@@ -242,7 +242,7 @@ impl NvmeModel {
     #[inline]
     pub(super) fn doorbell(&mut self, bus: &Bus, offset: u64, value: u32) {
         if self.csts.ready() == 0 && !self.estranged {
-            self.complaints.add(format!(
+            self.violations.add(format!(
                 "a write to the doorbell at {offset:#x} while CSTS.RDY is 0 [NVMe 3.5.1]"
             ));
         }
@@ -304,7 +304,7 @@ impl NvmeModel {
         } else {
             "which cannot be"
         };
-        self.complaints.add(format!(
+        self.violations.add(format!(
             "{value} was written to the doorbell of {kind} queue {queue}, {what} [NVMe 5.1.2.1]"
         ));
         self.post_event(bus, AsyncEvent::new(AsyncEvent::ERROR, why, log::ERRORS));

@@ -118,8 +118,8 @@ impl DiskModel for NvmeModel {
     fn counters(&self) -> Counters {
         self.counters
     }
-    fn complaints(&self) -> Vec<String> {
-        self.complaints.all()
+    fn violations(&self) -> Vec<String> {
+        self.violations.all()
     }
     fn medium(&mut self, number: usize) -> Option<&mut Medium> {
         self.namespaces.get_mut(number.wrapping_sub(1)).map(|namespace| &mut namespace.medium)

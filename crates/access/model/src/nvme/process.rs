@@ -200,7 +200,7 @@ impl NvmeModel {
     }
 
     /// Sends the next interrupts of a storm.
-    pub(super) fn blow(&mut self, bus: &Bus) {
+    pub(super) fn raise_storm(&mut self, bus: &Bus) {
         let Some((vector, left)) = self.storm else { return };
         for _ in 0..left.min(STORM_BURST) {
             bus.raise(vector);

@@ -140,7 +140,7 @@ impl Model for NvmeModel {
             self.follow_enable();
         }
         self.release_due(bus, now);
-        self.blow(bus);
+        self.raise_storm(bus);
         let storm = self.storm.map(|_| now + Duration::from_micros(100));
         if let Some(next) =
             [self.ready_due, self.held.next_due(), storm].into_iter().flatten().min()

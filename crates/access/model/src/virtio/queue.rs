@@ -79,16 +79,16 @@ impl Queue {
         if !self.enabled {
             return Ok(None);
         }
-        let next = self.look(bus)?;
+        let next = self.take_next(bus)?;
         if next.is_some() || !self.events {
             return Ok(next);
         }
         // What came before the driver could see where it shall tell is found by another look.
         self.ask(bus)?;
-        self.look(bus)
+        self.take_next(bus)
     }
 
-    fn look(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
+    fn take_next(&mut self, bus: &Bus) -> Result<Option<Chain>, Blocked> {
         if self.packed { self.take_packed(bus) } else { self.take_split(bus) }
     }
 

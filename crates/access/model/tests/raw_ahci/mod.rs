@@ -299,7 +299,7 @@ impl Client {
 
     /// Asserts that the client broke no rule.
     pub fn is_blameless(&self) {
-        let complaints = self.handle.as_ref().map(AhciHandle::complaints);
-        assert_eq!(complaints.unwrap_or_default(), Vec::<String>::new());
+        let violations = self.handle.as_ref().map(AhciHandle::violations);
+        assert_eq!(violations.unwrap_or_default(), Vec::<String>::new());
     }
 }

@@ -286,7 +286,7 @@ impl Client {
 
     pub fn is_blameless(&self) {
         if let Some(handle) = &self.handle {
-            assert_eq!((handle.complaints(), handle.faults()), (vec![], vec![]));
+            assert_eq!((handle.violations(), handle.faults()), (vec![], vec![]));
         }
     }
 }

@@ -93,8 +93,8 @@ impl Client {
         self.control[usize::from(self.channel)].write8(control::DEVICE_CONTROL.offset(), value.0);
     }
 
-    /// The status, without touching the interrupt.
-    pub fn look(&self) -> Status {
+    /// Reads the status without clearing the interrupt.
+    pub fn alternate_status(&self) -> Status {
         Status(self.control[usize::from(self.channel)].read8(control::ALTERNATE_STATUS.offset()))
     }
 
@@ -123,8 +123,8 @@ impl Client {
 
     /// Waits until the drive is not busy.
     pub fn idle(&self) -> Status {
-        self.wait_for(|client| client.look().busy() == 0);
-        self.look()
+        self.wait_for(|client| client.alternate_status().busy() == 0);
+        self.alternate_status()
     }
 
     /// Takes `bytes` from the data port, and the interrupt before each `block` of them.
@@ -208,10 +208,12 @@ impl Client {
         self.put_table(&self.regions(bytes));
         self.start(task);
         self.start_master(to_memory);
-        self.wait_for(|client| client.look().busy() == 0 && client.look().data_request() == 0);
+        self.wait_for(|client| {
+            client.alternate_status().busy() == 0 && client.alternate_status().data_request() == 0
+        });
         let master = self.master_status();
         self.stop_master();
-        (master, self.look())
+        (master, self.alternate_status())
     }
 
     /// Writes blocks of `byte` and says how it ended.
@@ -275,6 +277,6 @@ impl Client {
 
     /// Asserts that the client broke no rule.
     pub fn is_blameless(&self) {
-        assert_eq!(self.handle.complaints(), Vec::<String>::new());
+        assert_eq!(self.handle.violations(), Vec::<String>::new());
     }
 }

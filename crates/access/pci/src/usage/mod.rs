@@ -173,13 +173,13 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Looks at the function at `address`. Its disks are claimed for that moment.
-    pub fn look(host: &Host, address: Address) -> Self {
+    /// Probes the function at `address`. Its disks are claimed during the probe only.
+    pub fn probe(host: &Host, address: Address) -> Self {
         Self { claims: Vec::new(), ..Self::seize(host, address) }
     }
 
-    /// Looks at the function at `address`, and has claimed those of its disks that were free, until
-    /// it is dropped.
+    /// Probes the function at `address`, and holds a claim on those of its disks that were free,
+    /// until it is dropped.
     pub fn seize(host: &Host, address: Address) -> Self {
         let (mut usage, mut found) = (Self::default(), BTreeSet::new());
         let devices = Devices::below(host, address, &mut usage.unseen);

@@ -25,7 +25,7 @@ fn names(machine: &Machine) -> Vec<&'static str> {
 }
 
 fn uses(host: &Host, address: Address) -> Vec<Use> {
-    Usage::look(host, address).uses
+    Usage::probe(host, address).uses
 }
 
 /// A disk that nothing keeps from being claimed.
@@ -240,7 +240,7 @@ fn in_a_container_nothing_is_known_of_other_processes() {
     std::fs::create_dir_all(machine.path("proc/self/ns")).unwrap();
     std::os::unix::fs::symlink("pid:[4026532000]", machine.path("proc/self/ns/pid")).unwrap();
     assert!(matches!(
-        Usage::look(&machine.host(), DISK.parse().unwrap()).obstacle(),
+        Usage::probe(&machine.host(), DISK.parse().unwrap()).obstacle(),
         Some(Obstacle::UseUnknown { .. })
     ));
 }

@@ -338,13 +338,13 @@ fn a_signal_ends_a_sleep_and_nothing_else() {
 }
 
 #[test]
-fn only_what_the_next_turn_mends_is_forgiven() {
+fn only_errors_that_the_next_turn_recovers_from_are_ignored() {
     for errno in [libc::EINTR, libc::ETIME, libc::EBUSY, libc::EAGAIN] {
-        forgive(io::Error::from_raw_os_error(errno)).unwrap();
+        ignore_transient(io::Error::from_raw_os_error(errno)).unwrap();
     }
     for errno in [libc::EBADF, libc::EINVAL, libc::EEXIST, libc::ENXIO] {
         assert_eq!(
-            forgive(io::Error::from_raw_os_error(errno)).unwrap_err().raw_os_error(),
+            ignore_transient(io::Error::from_raw_os_error(errno)).unwrap_err().raw_os_error(),
             Some(errno)
         );
     }

@@ -74,7 +74,7 @@ impl Data {
             Self::Buffer(buffer) => buffer.list(skip, len),
             Self::Segments(list) => list.window(skip, len),
         };
-        list.keeping(self.clone()).into()
+        list.with_owner(self.clone()).into()
     }
 
     /// The names of its bytes in their arena, by which the next process [claims](Self::claim) them

@@ -66,12 +66,12 @@ pub trait Disk: Send + Sync {
     /// before the first request.
     fn dma(&self) -> &Dma;
 
-    /// Lets requests of all its queues lie in `region` from now on, without a copy and without a
-    /// mapping for each of them, as long as the value lives; nothing of it is given out. Requests
-    /// name [pieces](ring3_device::dma::Piece) of it. Once more changes nothing. After an error
-    /// such requests are mapped or copied, as those of any memory.
-    fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
-        self.dma().lend(region)
+    /// Registers `region` for requests of all queues: they need neither a copy nor a mapping each,
+    /// as long as the value lives. Nothing is allocated from it. Requests name
+    /// [pieces](ring3_device::dma::Piece) of it. A second call changes nothing. After an error such
+    /// requests are mapped or copied, as those in any other memory.
+    fn register_region(&self, region: &Arc<Region>) -> Result<(), Error> {
+        self.dma().register_region(region)
     }
 
     /// How many queues can be open at the same time.
@@ -100,7 +100,8 @@ pub trait Disk: Send + Sync {
 /// As a [`Source`], it is waited for while requests are in flight. Its [`tick`](Source::tick) finds
 /// requests that have taken too long and recovers the device if it must (abort, then reset;
 /// requests are repeated after a reset); [`Error::Gone`] and [`Error::Fatal`] mean the same there
-/// as in [`reap`](Queue::reap): from one of the two, every queue's owner hears of the device's end.
+/// as in [`reap`](Queue::reap): from one of the two, every queue's owner learns that the device has
+/// ended.
 pub trait Queue: Source + Send {
     /// The disk's description, as [`Disk::info`].
     fn info(&self) -> &Info;

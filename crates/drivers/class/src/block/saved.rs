@@ -43,13 +43,14 @@ impl Request {
 }
 
 impl Data {
-    /// Leaves it with the device, for who claims it as [saved](Request::save).
-    pub fn leave(self) {
+    /// Releases its memory to the process that claims it as [saved](Request::save). The device
+    /// goes on using it.
+    pub fn release_to_successor(self) {
         match self {
             Self::Buffer(mut buffer) => {
-                buffer.leave();
+                buffer.release_to_successor();
             }
-            Self::Segments(list) => list.leave(),
+            Self::Segments(list) => list.release_to_successor(),
             Self::None | Self::Foreign(_) => {}
         }
     }

@@ -142,13 +142,13 @@ pub struct Provided {
 /// if that was [asked for](Self::wake_on_tx), for [`tx_return`](Self::tx_return). Its
 /// [`tick`](Source::tick) finds a card that does not send any more and recovers it. [`Error::Gone`]
 /// and [`Error::Fatal`], there and in what returns packets, say that the driver has given the card
-/// up: from one of them, every queue's owner hears of its end.
+/// up: from one of them, every queue's owner learns of its end.
 pub trait Queue: Source + Send {
     /// Buffers that it holds at most: receive, transmit.
     fn depth(&self) -> (u16, u16);
 
-    /// Buffers that it holds now and has not returned: receive, transmit.
-    fn held(&self) -> (u16, u16);
+    /// Buffers that were provided and are not returned yet: receive, transmit.
+    fn outstanding(&self) -> (u16, u16);
 
     /// What went through this queue. It costs nothing.
     fn counters(&self) -> Counters;
@@ -192,8 +192,8 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn depth(&self) -> (u16, u16) {
         (**self).depth()
     }
-    fn held(&self) -> (u16, u16) {
-        (**self).held()
+    fn outstanding(&self) -> (u16, u16) {
+        (**self).outstanding()
     }
     fn counters(&self) -> Counters {
         (**self).counters()

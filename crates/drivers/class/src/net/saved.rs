@@ -33,10 +33,11 @@ impl Packet {
         Ok(SavedPacket { buffer, token, start, len, meta })
     }
 
-    /// Leaves its buffer with the card, for who claims it as [saved](Self::save).
-    pub fn leave(mut self) {
+    /// Releases its buffer to the process that claims it as [saved](Self::save). The card goes on
+    /// using it.
+    pub fn release_to_successor(mut self) {
         if let Some(buffer) = &mut self.buffer {
-            buffer.leave();
+            buffer.release_to_successor();
         }
     }
 
@@ -69,12 +70,12 @@ mod tests {
     use ring3_device::dma::{Arena, Region};
 
     #[test]
-    fn a_packet_that_was_left_is_claimed_once_and_with_its_bytes() {
+    fn a_packet_that_was_released_is_claimed_once_and_with_its_bytes() {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
         let mut packet = Packet { token: 7, ..Packet::new(arena.alloc(2048, 64).unwrap(), 64) };
         packet.fill(b"a frame").unwrap();
         let saved = packet.save().unwrap();
-        packet.leave();
+        packet.release_to_successor();
         let mut claims = Claims::new(&arena);
         let claimed = saved.claim(&mut claims).unwrap();
         let mut bytes = [0; 7];
@@ -88,7 +89,7 @@ mod tests {
         let arena = Arena::new(Region::new(1 << 16).unwrap(), 0x10_0000);
         let packet = Packet::new(arena.alloc(2048, 64).unwrap(), 64);
         let saved = SavedPacket { len: 2048, ..packet.save().unwrap() };
-        packet.leave();
+        packet.release_to_successor();
         assert!(
             saved
                 .claim(&mut Claims::new(&arena))

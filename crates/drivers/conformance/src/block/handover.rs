@@ -21,7 +21,11 @@ pub(super) const CHECKS: &[Check] = &[
 const ROUNDS: u64 = 40;
 
 /// Leaves `queue`, by way of what another process would read. `ended` gets what had to end first.
-fn leave(subject: &Subject<'_>, queue: &mut dyn Queue, ended: &mut Vec<Completion>) -> Step<Saved> {
+fn save_queue(
+    subject: &Subject<'_>,
+    queue: &mut dyn Queue,
+    ended: &mut Vec<Completion>,
+) -> Step<Saved> {
     let saved = match detach(queue, ended, subject.deadline()) {
         Err(Error::Unsupported(why)) => return skip(why),
         saved => saved?,
@@ -55,7 +59,7 @@ fn resumed(subject: &Subject<'_>) -> Step {
             waiting.push(lba);
         }
         let mut ended = Vec::new();
-        let saved = leave(subject, &mut *queue, &mut ended)?;
+        let saved = save_queue(subject, &mut *queue, &mut ended)?;
         drop(queue);
         queue = subject.disk.resume_queue(&saved)?;
         let left = places as usize - ended.len();
@@ -104,7 +108,7 @@ fn check(
 fn detached(subject: &Subject<'_>) -> Step {
     let mut queue = subject.queue(4)?;
     let generation = subject.write(&mut *queue, 0, 1)?;
-    let saved = leave(subject, &mut *queue, &mut Vec::new())?;
+    let saved = save_queue(subject, &mut *queue, &mut Vec::new())?;
     let rejected = queue.submit(Request::read(1, 0, 1, subject.buffer(subject.block_size())?));
     ensure!(
         rejected.is_err_and(|rejected| rejected.error.is_some()),

@@ -18,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn leave(queue: &mut dyn ring3_class::net::Queue) -> Step<Saved> {
+fn save_queue(queue: &mut dyn ring3_class::net::Queue) -> Step<Saved> {
     let saved = match queue.detach() {
         Err(Error::Unsupported(why)) => return skip(why),
         saved => saved?,
@@ -42,15 +42,15 @@ fn resumed(subject: &Subject<'_>) -> Step {
         );
         let frames = [0, 1, 2].map(|part| numbered(subject.mac(), 3 * round + part, 600));
         subject.send(&frames[0])?;
-        let held = port.queue.held();
-        let saved = leave(&mut *port.queue)?;
+        let held = port.queue.outstanding();
+        let saved = save_queue(&mut *port.queue)?;
         subject.send(&frames[1])?;
         let resumed = subject.nic.resume_queues(&[saved])?.pop();
         port.queue = resumed.ok_or_else(|| "no queue was resumed".to_owned())?;
         ensure!(
-            port.queue.held() == held,
+            port.queue.outstanding() == held,
             "{held:?} buffers were left, and {:?} are held",
-            port.queue.held()
+            port.queue.outstanding()
         );
         subject.send(&frames[2])?;
         for frame in &frames {
@@ -67,7 +67,7 @@ fn resumed(subject: &Subject<'_>) -> Step {
 
 fn detached(subject: &Subject<'_>) -> Step {
     let mut port = subject.open(SETTINGS)?;
-    let saved = leave(&mut *port.queue)?;
+    let saved = save_queue(&mut *port.queue)?;
     let packet = port.packet(&subject.out(1, 60), Meta::default())?;
     ensure!(
         port.queue.tx_provide(&mut [packet]).count == 0,

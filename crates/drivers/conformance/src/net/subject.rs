@@ -172,7 +172,7 @@ impl Port<'_, '_> {
     pub(super) fn drain(&mut self) -> Step {
         let deadline = self.subject.deadline();
         self.queue.wake_on_tx(true);
-        while self.queue.held().1 > 0 {
+        while self.queue.outstanding().1 > 0 {
             let mut batch: [Packet; 8] = Default::default();
             let count = self.queue.tx_return(&mut batch)?;
             self.free.extend(batch.into_iter().take(count));
@@ -180,7 +180,7 @@ impl Port<'_, '_> {
                 ensure!(
                     !deadline.expired(),
                     "{} buffers have not come back from being sent",
-                    self.queue.held().1
+                    self.queue.outstanding().1
                 );
                 // Something may be pending all the time: what was received.
                 self.queue.wait(Deadline::after(std::time::Duration::from_millis(1)))?;

@@ -184,8 +184,8 @@ impl Queue for FaultyQueue {
     fn depth(&self) -> (u16, u16) {
         self.inner.depth()
     }
-    fn held(&self) -> (u16, u16) {
-        self.inner.held()
+    fn outstanding(&self) -> (u16, u16) {
+        self.inner.outstanding()
     }
     fn counters(&self) -> Counters {
         self.inner.counters()

@@ -301,8 +301,8 @@ pub(crate) trait Hardware: Send {
     /// How far the rings are.
     fn save(&mut self, in_flight: u16) -> Result<Self::Saved, Error>;
 
-    /// Leaves its memory, as it is, to the process that resumes the queue.
-    fn leave(&mut self, state: &mut State<Self>)
+    /// Releases its memory, unchanged, to the process that resumes the queue.
+    fn release_to_successor(&mut self, state: &mut State<Self>)
     where
         Self: Sized;
 }

@@ -316,7 +316,7 @@ impl<H: Hardware> Queue for DiskQueue<H> {
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {
-        self.leave()
+        self.save_and_detach()
     }
 }
 

@@ -84,7 +84,7 @@ impl<R> SavedQueue<R> {
 
 impl<H: Hardware> DiskQueue<H> {
     /// See [`Queue::detach`](ring3_class::block::Queue::detach).
-    pub(super) fn leave(&mut self) -> Result<Saved, Error> {
+    pub(super) fn save_and_detach(&mut self) -> Result<Saved, Error> {
         self.check_attached()?;
         let controller = self.hardware.controller().clone();
         let mut nobody_resets = controller.lock();
@@ -102,10 +102,10 @@ impl<H: Hardware> DiskQueue<H> {
         self.send_delayed(|_| true);
         let saved = Saved::new(H::FORMAT.0, H::FORMAT.1, &self.state()?)?;
         // From here on nothing fails.
-        self.hardware.leave(&mut nobody_resets);
+        self.hardware.release_to_successor(&mut nobody_resets);
         for slot in 0..self.slots.count() {
             if let Some(end) = self.end(slot, Ok(())) {
-                end.data.leave();
+                end.data.release_to_successor();
             }
         }
         self.slots = Slots::none();

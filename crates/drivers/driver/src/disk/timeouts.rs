@@ -62,7 +62,7 @@ impl Timeouts {
     pub(crate) fn poll_due(&mut self, now: Instant) -> bool {
         let due = self
             .looked
-            .is_none_or(|looked| now.saturating_duration_since(looked) >= self.look_after());
+            .is_none_or(|looked| now.saturating_duration_since(looked) >= self.check_interval());
         if due {
             self.looked = Some(now);
         }
@@ -70,7 +70,7 @@ impl Timeouts {
     }
 
     #[inline]
-    fn look_after(&self) -> Duration {
+    fn check_interval(&self) -> Duration {
         LOOK.min(self.length)
     }
 
@@ -79,7 +79,8 @@ impl Timeouts {
         let after = |last: Option<Instant>, pause| {
             last.map(|last| last + pause).filter(|&due| due > now).unwrap_or(now + pause)
         };
-        in_flight.then(|| after(self.looked, self.look_after()).min(after(self.began, self.length)))
+        in_flight
+            .then(|| after(self.looked, self.check_interval()).min(after(self.began, self.length)))
     }
 
     /// Begins the next epoch if it is due; true if it did, so that requests are to be looked

@@ -94,7 +94,7 @@ impl Vectors {
         Ok(match &self.lines {
             Lines::Polled => None,
             Lines::Own(vectors) => which(vectors).cloned(),
-            Lines::Shared(fan_out) => Some(Arc::new(fan_out.outlet()?)),
+            Lines::Shared(fan_out) => Some(Arc::new(fan_out.subscribe()?)),
         })
     }
 

@@ -101,7 +101,7 @@ impl CardQueue {
         self.counters.tx_lost += 1;
         self.tx.held += pieces.len() as u16;
         self.tx.back.extend(pieces.iter_mut().map(mem::take));
-        self.tell();
+        self.publish_counters();
     }
 }
 

@@ -58,8 +58,8 @@ impl CardQueue {
         }
     }
 
-    /// Lets others know what went through.
-    pub(super) fn tell(&self) {
+    /// Publishes the packet counters to the card's shared totals.
+    pub(super) fn publish_counters(&self) {
         let mut counters = self.before;
         counters += self.counters;
         if let Some(tally) = self.shared.tallies.get(self.index as usize) {
@@ -87,7 +87,7 @@ impl CardQueue {
         }
         self.tx.held -= count as u16;
         if count > 0 {
-            self.tell();
+            self.publish_counters();
         } else if self.is_stale() {
             self.check()?;
         }
@@ -109,8 +109,8 @@ impl Queue for CardQueue {
         (self.rx.depth, self.tx.depth)
     }
 
-    fn held(&self) -> (u16, u16) {
-        (self.rx.held() as u16, self.tx.held)
+    fn outstanding(&self) -> (u16, u16) {
+        (self.rx.outstanding() as u16, self.tx.held)
     }
 
     fn counters(&self) -> Counters {
@@ -119,7 +119,8 @@ impl Queue for CardQueue {
 
     #[inline]
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
-        let room = usize::from(self.rx.depth).saturating_sub(self.rx.held()).min(batch.len());
+        let room =
+            usize::from(self.rx.depth).saturating_sub(self.rx.outstanding()).min(batch.len());
         let mut provided = Provided::default();
         loop {
             let (limits, refused) = (&self.limits, &mut provided.refused);
@@ -273,6 +274,6 @@ impl Queue for CardQueue {
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {
-        self.leave()
+        self.save_and_detach()
     }
 }

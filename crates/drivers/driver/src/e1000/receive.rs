@@ -32,11 +32,11 @@ impl CardQueue {
             self.counters.rx_bytes += u64::from(packet.len);
             *place = packet;
         }
-        self.tell();
+        self.publish_counters();
         if count == 0 {
             self.check()?;
             if self.is_stale() {
-                self.rejoin()?;
+                self.reinitialise_after_reset()?;
             }
         }
         match trouble {

@@ -57,8 +57,8 @@ impl Receiver {
         }
     }
 
-    pub(super) fn held(&self) -> usize {
-        self.ring.held() as usize + self.parts.len() + self.whole.len()
+    pub(super) fn outstanding(&self) -> usize {
+        self.ring.outstanding() as usize + self.parts.len() + self.whole.len()
     }
 
     /// The hash of the packet whose descriptor was the one in `slot`, if it has one. A descriptor

@@ -30,14 +30,14 @@ pub(super) struct HangDetector {
 }
 
 impl CardQueue {
-    /// Looks whether the card is well, if it is time for that, and mends what is not; when to look
-    /// next.
-    pub(super) fn look(&mut self, now: Instant) -> Result<Instant, Error> {
+    /// Checks whether the card hangs, if a check is due, and recovers it if so; returns the time of
+    /// the next check.
+    pub(super) fn check_hang(&mut self, now: Instant) -> Result<Instant, Error> {
         self.check()?;
         if self.is_stale() {
-            self.rejoin()?;
+            self.reinitialise_after_reset()?;
         }
-        let busy = self.tx.ring.held() > 0;
+        let busy = self.tx.ring.outstanding() > 0;
         let within = now + if busy { BUSY } else { IDLE };
         if let Some(next) = self.watch.next.filter(|next| now < *next) {
             let next = next.min(within);
@@ -65,13 +65,14 @@ impl CardQueue {
     }
 
     fn check_progress(&mut self, now: Instant) -> Result<(), Error> {
-        let sending = (self.tx.ring.held() > 0 && !self.tx.ready()).then(|| self.tx.ring.oldest());
+        let sending =
+            (self.tx.ring.outstanding() > 0 && !self.tx.ready()).then(|| self.tx.ring.oldest());
         if stands(&mut self.watch.sending, sending, now, self.shared.options.hang) {
             return self.recover("its transmitter makes no progress");
         }
         let oldest = self.rx.ring.oldest();
         let head = lock(&self.shared.card).receive_head(self.index);
-        let ahead = self.rx.ring.held() > 0 && head != oldest && !self.rx.ring.ready();
+        let ahead = self.rx.ring.outstanding() > 0 && head != oldest && !self.rx.ring.ready();
         if stands(&mut self.watch.receiving, ahead.then_some(oldest), now, AHEAD) {
             return self.recover("its receiver has left a descriptor behind");
         }
@@ -98,9 +99,9 @@ impl CardQueue {
         self.restart(&mut card)
     }
 
-    /// Goes on after another queue has reset the card.
+    /// Reinitialises the queue after another queue has reset the card.
     #[cold]
-    pub(super) fn rejoin(&mut self) -> Result<(), Error> {
+    pub(super) fn reinitialise_after_reset(&mut self) -> Result<(), Error> {
         let shared = self.shared.clone();
         let mut card = lock(&shared.card);
         shared.lifetime.check()?;
@@ -124,7 +125,7 @@ impl CardQueue {
             self.rx.push(buffer);
         }
         self.publish_received();
-        self.tell();
+        self.publish_counters();
         Ok(())
     }
 
@@ -141,7 +142,7 @@ impl CardQueue {
     /// What was to be sent: some of it may have been.
     fn take_sends_back(&mut self) {
         let tx = &mut self.tx;
-        while tx.ring.held() > 0 {
+        while tx.ring.outstanding() > 0 {
             let was_sent = tx.ready();
             let Some(slot) = tx.ring.withdraw() else { break };
             let packet = mem::take(&mut tx.slots[slot as usize]);

@@ -29,7 +29,7 @@ use crate::throttle::Adaptive;
 
 impl CardQueue {
     /// See [`Queue::detach`](ring3_class::net::Queue::detach).
-    pub(super) fn leave(&mut self) -> Result<Saved, Error> {
+    pub(super) fn save_and_detach(&mut self) -> Result<Saved, Error> {
         let shared = self.shared.clone();
         let mut card = lock(&shared.card);
         self.check()?;
@@ -41,15 +41,19 @@ impl CardQueue {
         if let Some(Some(rings)) = card.rings.get_mut(self.index as usize) {
             rings.detached = true;
         }
-        self.rx.ring.words_mut().leave();
-        self.tx.ring.words_mut().leave();
+        self.rx.ring.words_mut().release_to_successor();
+        self.tx.ring.words_mut().release_to_successor();
         let (rx, tx) = (&mut self.rx, &mut self.tx);
-        rx.slots.iter_mut().chain(&mut tx.slots).map(mem::take).for_each(Packet::leave);
+        rx.slots
+            .iter_mut()
+            .chain(&mut tx.slots)
+            .map(mem::take)
+            .for_each(Packet::release_to_successor);
         rx.parts
             .drain(..)
             .chain(rx.whole.drain(..))
             .chain(tx.back.drain(..))
-            .for_each(Packet::leave);
+            .for_each(Packet::release_to_successor);
         // It takes nothing, and has nothing.
         (rx.depth, tx.depth, tx.held, tx.empty, tx.pieces) = (0, 0, 0, 0, 0);
         while rx.ring.withdraw().is_some() || tx.ring.withdraw().is_some() {}
@@ -135,7 +139,7 @@ impl CardQueue {
         );
         // Without a buffer its slot would have nothing to return.
         let complete = rx.ring.held_slots().all(|slot| rx.slots[slot as usize].buffer.is_some());
-        if !complete || rx.held() > settings.rx_depth.into() || tx.held > settings.tx_depth {
+        if !complete || rx.outstanding() > settings.rx_depth.into() || tx.held > settings.tx_depth {
             return Err(invalid("the saved queue has more buffers than it can, or fewer"));
         }
         let mut queue = Self::of(shared, state.index, settings, (rx, tx))?;
@@ -179,7 +183,7 @@ impl CardQueue {
         tx.back = claim_all(&state.back, claims)?.into();
         // Never more than the descriptors of a ring.
         tx.held = (state.transmit.held.len() + state.back.len()).try_into().unwrap_or(u16::MAX);
-        tx.empty = tx.ring.held().saturating_sub(state.transmit.held.len() as u32);
+        tx.empty = tx.ring.outstanding().saturating_sub(state.transmit.held.len() as u32);
         tx.pieces =
             tx.slots.iter().filter(|packet| packet.buffer.is_some() && packet.meta.more()).count()
                 as u32;

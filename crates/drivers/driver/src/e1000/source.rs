@@ -59,7 +59,7 @@ impl Source for CardQueue {
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         let rearmed = self.waiter.tick(now)?;
-        let look = self.look(now)?;
+        let look = self.check_hang(now)?;
         Ok(sooner(rearmed, Some(look)))
     }
 

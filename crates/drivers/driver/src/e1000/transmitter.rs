@@ -157,7 +157,7 @@ impl Transmitter {
     #[cold]
     fn is_empty_done(&self) -> bool {
         let slot = &self.slots[self.ring.oldest() as usize];
-        self.ring.held() > 0
+        self.ring.outstanding() > 0
             && slot.buffer.is_none()
             && self.ring.is_back(u32::from(slot.token == SILENT))
     }

@@ -90,12 +90,12 @@ impl Edu {
 
     /// Copies `buffer` into the device's memory. The buffer comes back with the completion.
     pub fn send(&self, buffer: DmaBuffer, deadline: Deadline) -> Result<DmaBuffer, Error> {
-        self.lend(buffer, 0, deadline)
+        self.transfer_buffer(buffer, 0, deadline)
     }
 
     /// Fills `buffer` from the device's memory.
     pub fn receive(&self, buffer: DmaBuffer, deadline: Deadline) -> Result<DmaBuffer, Error> {
-        self.lend(buffer, spec::DMA_TO_MEMORY, deadline)
+        self.transfer_buffer(buffer, spec::DMA_TO_MEMORY, deadline)
     }
 
     /// Makes the device raise its interrupt with `causes`. [EDU, 0x60]
@@ -148,7 +148,7 @@ impl Edu {
         Ok(())
     }
 
-    fn lend(
+    fn transfer_buffer(
         &self,
         mut buffer: DmaBuffer,
         direction: u64,

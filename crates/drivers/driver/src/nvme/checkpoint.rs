@@ -67,10 +67,10 @@ impl Checkpoint {
         self.word.span()
     }
 
-    /// Leaves its memory to the next process.
-    pub(super) fn leave(&mut self) {
+    /// Releases its memory to the next process; it stays allocated.
+    pub(super) fn release_to_successor(&mut self) {
         self.close();
-        self.word.leave();
+        self.word.release_to_successor();
     }
 
     /// Gives the memory up, as the queue's own is.

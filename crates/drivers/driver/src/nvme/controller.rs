@@ -117,7 +117,7 @@ impl Controller {
         let asked = has_cache.then(|| controller.shared.command(power_count));
         let power = asked.and_then(Result::ok).unwrap_or(PowerCount::UNKNOWN);
         controller.shared.losses.set_power(power);
-        let kept = controller.shared.device.dma().arena().kept();
+        let kept = controller.shared.device.dma().arena().persistent_words();
         let has_run_on = Found::read(kept.as_ref()) == Found::Running;
         let (ids, left_out) = controller.shared.active_namespaces()?;
         for id in ids {

@@ -83,7 +83,7 @@ impl Vectors {
                 Some(irq) => Ok((Some(irq.clone()), Some(queue))),
                 None => Err(Error::Invalid(format!("queue {queue} has no vector"))),
             },
-            Self::Shared(fan_out) => Ok((Some(Arc::new(fan_out.outlet()?)), Some(0))),
+            Self::Shared(fan_out) => Ok((Some(Arc::new(fan_out.subscribe()?)), Some(0))),
         }
     }
 

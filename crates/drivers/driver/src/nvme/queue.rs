@@ -452,10 +452,10 @@ impl Hardware for QueuePair {
         })
     }
 
-    fn leave(&mut self, _: &mut Admin) {
-        self.submission.words_mut().leave();
-        self.completion.words_mut().leave();
-        self.encoder.lists().memory().leave();
+    fn release_to_successor(&mut self, _: &mut Admin) {
+        self.submission.words_mut().release_to_successor();
+        self.completion.words_mut().release_to_successor();
+        self.encoder.lists().memory().release_to_successor();
         self.shared.change_use(self.id, Use::Open, Use::Detached);
     }
 }

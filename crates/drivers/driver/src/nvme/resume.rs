@@ -36,7 +36,7 @@ impl Controller {
         let queues = shared.detached_queues()?;
         let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state(&admin, queues))?;
         shared.vectors.open()?;
-        admin.leave();
+        admin.release_to_successor();
         shared.lifetime.detach();
         Ok(saved)
     }
@@ -127,7 +127,7 @@ impl Controller {
             options,
             device,
         });
-        let kept = shared.device.dma().arena().kept();
+        let kept = shared.device.dma().arena().persistent_words();
         let namespace = |SavedNamespace { id, info, cache, unique }| {
             let cache = info
                 .volatile_cache

@@ -128,12 +128,12 @@ impl SavedAdmin {
 }
 
 impl Admin {
-    /// Leaves its memory to the next process.
-    pub(super) fn leave(&mut self) {
-        self.submission.words_mut().leave();
-        self.completion.words_mut().leave();
-        self.page.leave();
-        self.checkpoint.leave();
+    /// Releases its memory to the next process; it stays allocated.
+    pub(super) fn release_to_successor(&mut self) {
+        self.submission.words_mut().release_to_successor();
+        self.completion.words_mut().release_to_successor();
+        self.page.release_to_successor();
+        self.checkpoint.release_to_successor();
         self.detached = true;
     }
 

@@ -229,14 +229,14 @@ impl Virtqueue {
         Ok(SavedVirtqueue { memory: words.map(DmaBuffer::span), state })
     }
 
-    /// Leaves its memory to who resumes it. It is of no use afterwards.
-    pub(super) fn leave(&mut self) {
+    /// Releases its memory to the process that resumes the queue. The value is unusable afterwards.
+    pub(super) fn release_to_successor(&mut self) {
         let words = match &mut self.ring {
             Ring::Split(ring) => ring.words_mut(),
             Ring::Packed(ring) => ring.words_mut(),
         };
         words.into_iter().for_each(|words| {
-            words.leave();
+            words.release_to_successor();
         });
     }
 

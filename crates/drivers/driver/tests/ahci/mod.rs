@@ -35,8 +35,8 @@ impl Drop for Bench {
     fn drop(&mut self) {
         // The drives are flushed at the end, and whoever held commands does not release that one.
         self.handle.set_timing(Timing::Inline);
-        let complaints = self.handle.complaints();
-        assert!(complaints.is_empty() || std::thread::panicking(), "{complaints:#?}");
+        let violations = self.handle.violations();
+        assert!(violations.is_empty() || std::thread::panicking(), "{violations:#?}");
     }
 }
 

@@ -83,6 +83,6 @@ impl Bench {
 
     /// The driver has broken no rule.
     pub fn well_behaved(&self) {
-        assert_eq!(self.handle.complaints(), Vec::<String>::new());
+        assert_eq!(self.handle.violations(), Vec::<String>::new());
     }
 }

@@ -153,7 +153,7 @@ where
     }
     fn misdeeds(&self) -> Vec<String> {
         let strays = self.faults().into_iter().map(|fault| format!("{fault:?}"));
-        self.complaints().into_iter().chain(strays).collect()
+        self.violations().into_iter().chain(strays).collect()
     }
 }
 

@@ -3,9 +3,9 @@
 //! # Shape
 //! A [`RemoteDisk`] is a connection: its arena is the memory that it shares with the server, so
 //! that data in buffers of it is copied at most by the server, and never if the device reaches it.
-//! Each queue has rings of its own. Memory of the application's own that it [lends](Disk::lend) is
-//! reached as well, where the device reaches anything; other memory is copied through the arena
-//! ([`open`](ring3_class::block::open)).
+//! Each queue has rings of its own. Memory of the application's own that it
+//! [registers](Disk::register_region) is reached as well, where the device reaches anything; other
+//! memory is copied through the arena ([`open`](ring3_class::block::open)).
 //!
 //! # The end
 //! When the server parts, or dies, requests in flight end with
@@ -143,10 +143,10 @@ impl Disk for RemoteDisk {
         &self.dma
     }
 
-    /// Lends it to the server, which must be able to have it for the device: a whole file that is
-    /// sealed, such as [`SharedMemory`](crate::region::SharedMemory) is. [`Error::Busy`] says why
-    /// the server has refused it, as one that copies does.
-    fn lend(&self, region: &Arc<Region>) -> Result<(), Error> {
+    /// Registers it with the server, which must be able to map it for the device: a whole sealed
+    /// file, such as [`SharedMemory`](crate::region::SharedMemory). [`Error::Busy`] says why the
+    /// server has refused it, for example because it copies.
+    fn register_region(&self, region: &Arc<Region>) -> Result<(), Error> {
         let _one = self.lending.lock().unwrap_or_else(PoisonError::into_inner);
         let arena = self.dma.arena();
         if arena.address(region).is_some() {
@@ -161,7 +161,7 @@ impl Disk for RemoteDisk {
         self.connection.offer(file, region.len() as u64)?;
         let placed =
             Placed { region: region.clone(), iova: BASE * (1 + arena.regions().count() as u64) };
-        arena.lend(placed).map(drop).ok_or_else(|| self.connection.protocol_error())
+        arena.register_region(placed).map(drop).ok_or_else(|| self.connection.protocol_error())
     }
 
     fn max_queues(&self) -> u16 {

@@ -149,7 +149,7 @@ impl Queue for RemotePort {
         (self.rx.depth(), self.tx.depth())
     }
 
-    fn held(&self) -> (u16, u16) {
+    fn outstanding(&self) -> (u16, u16) {
         (self.rx.in_flight(), self.tx.in_flight())
     }
 

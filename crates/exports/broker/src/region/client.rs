@@ -56,9 +56,9 @@ impl SharedMemory {
         Piece { memory: self.memory.clone(), offset, len }
     }
 
-    /// Lends it to who exports disks with `--share` `path`. Requests to their block devices may lie
-    /// there when this returns.
-    pub fn lend(&self, path: &Path) -> Result<Loan, Error> {
+    /// Registers it with the process that exports disks with `--share` `path`. Requests to their
+    /// block devices may lie in it when this returns.
+    pub fn register(&self, path: &Path) -> Result<Loan, Error> {
         let connection = Connection::open(path, Peer::Export)?;
         let disks = connection.offer(self.as_fd(), self.len() as u64)?;
         Ok(Loan { connection, disks })

@@ -1,4 +1,4 @@
-//! Who lends an export memory: the socket, and what clients ask.
+//! Clients that register memory with an export: the socket, and the requests of clients.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -152,7 +152,7 @@ impl<R: Register> Clients<R> {
     /// Does what a client asks. One that says nonsense, does not take its answer or has gone is
     /// parted with.
     fn handle_message(&mut self, place: usize) {
-        let answer = match self.clients[place].channel.hear::<ClientRequest>() {
+        let answer = match self.clients[place].channel.receive_untrusted::<ClientRequest>() {
             Ok(Some((ask, fd))) => self.answer(place, ask, fd),
             Ok(None) => None,
             Err(error) => {
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// A thread that hears clients, and what it has done. It ends with this value.
+    /// A thread that handles clients, and what it has done. It ends with this value.
     struct Served {
         _folder: tempfile::TempDir,
         path: PathBuf,
@@ -324,7 +324,7 @@ mod tests {
 
     fn lent(served: &Served) -> (SharedMemory, Loan) {
         let memory = SharedMemory::new(8192).unwrap();
-        let loan = memory.lend(&served.path).unwrap();
+        let loan = memory.register(&served.path).unwrap();
         (memory, loan)
     }
 
@@ -348,7 +348,7 @@ mod tests {
     fn memory_is_shared_until_its_client_revokes_it_and_another_region_may_follow() {
         let served = served();
         let memory = SharedMemory::new(8192).unwrap();
-        let loan = memory.lend(&served.path).unwrap();
+        let loan = memory.register(&served.path).unwrap();
         assert_eq!((served.did(), loan.disks()), ("shared", &["/dev/ublkb7".to_owned()][..]));
         loan.revoke().unwrap();
         assert_eq!(served.did(), "revoked");
@@ -533,7 +533,7 @@ mod tests {
     fn a_client_goes_on_with_the_next_server_by_the_socket_that_was_kept_once_it_was_answered() {
         let before = served();
         let memory = SharedMemory::new(8192).unwrap();
-        let (loan, idle) = (memory.lend(&before.path).unwrap(), channel_to(&before.path));
+        let (loan, idle) = (memory.register(&before.path).unwrap(), channel_to(&before.path));
         idle.send(&ClientRequest::Revoke, &[]).unwrap();
         assert!(matches!(answer(&idle), Some(Answer::Refused { .. })));
         let kept = std::mem::take(&mut *before.kept.lock().unwrap());
@@ -568,8 +568,12 @@ mod tests {
             client.send(&ClientRequest::Revoke, &[]).unwrap();
             assert!(matches!(answer(client), Some(Answer::Refused { .. })));
         }
-        let refused =
-            SharedMemory::new(8192).unwrap().lend(&served.path).map(drop).unwrap_err().to_string();
+        let refused = SharedMemory::new(8192)
+            .unwrap()
+            .register(&served.path)
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(refused.starts_with("busy: 64 clients share memory already"), "{refused}");
         drop(clients);
         assert_eq!(served.end(), 0);

@@ -4,20 +4,21 @@
 //! # Shape
 //! [`SharedMemory`] is a client's: a file without a name, made and sealed by it, whose descriptor
 //! it sends over a socket in an [`ClientRequest::Offer`](crate::protocol::ClientRequest::Offer).
-//! Who hears that checks it ([`check`]) and maps it for the disk's device. The same bytes can be
+//! The server checks it ([`check`]) and maps it for the disk's device. The same bytes can be
 //! lent to several:
 //!
 //! - to who exports a disk as a block device (`ring3 run --share SOCKET`), by
-//!   [`SharedMemory::lend`]: it registers them with the kernel, too. From then on the client's
+//!   [`SharedMemory::register`]: it registers them with the kernel, too. From then on the client's
 //!   O_DIRECT requests on the block device, and on files of file systems on it, move no byte twice
 //!   if they lie there in one piece. One region for each connection, taken back when the client
 //!   asks for that or when the [`Loan`] ends;
-//! - to a disk of the class, by [`Disk::lend`](ring3_class::block::Disk::lend): a [remote
+//! - to a disk of the class, by
+//!   [`Disk::register_region`](ring3_class::block::Disk::register_region): a [remote
 //!   one](crate::client::RemoteDisk) as long as the client is connected, one that this process
-//!   drives as long as that is there.
+//!   drives as long as it is open.
 //!
-//! Who exports disks hears its clients by [`Clients`], and does with their memory what its
-//! [`Register`] says.
+//! A process that exports disks handles its clients by [`Clients`], and its [`Register`] registers
+//! their memory.
 //!
 //! Requests to a block device name addresses, those to a disk of the class
 //! [pieces](SharedMemory::piece).

@@ -97,7 +97,7 @@ impl<G: ClientSession> SessionTable<G> {
             let token = reactor.add(listener.as_fd()).map_err(failed)?;
             let room = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
             let room = Arc::new(room.map_err(|error| Error::os("waiting for clients", error))?);
-            listener.closer().tell(room.clone());
+            listener.closer().set_room_event(room.clone());
             let again = reactor.add(room.as_fd()).map_err(failed)?;
             let places = usize::from(places);
             doors.push(ListeningSocket {

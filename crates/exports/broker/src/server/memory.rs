@@ -74,7 +74,7 @@ impl Memory {
         // Huge ones were set aside by somebody.
         let admitted = (!region.is_huge()).then(|| MemoryReservation::of(bytes as usize));
         let mapping = dma.map(region.pages()?)?;
-        self.arena.lend(Placed { region, iova: mapping.iova() });
+        self.arena.register_region(Placed { region, iova: mapping.iova() });
         self.registered.lock().unwrap_or_else(PoisonError::into_inner).push((mapping, admitted));
         Ok(())
     }

@@ -13,21 +13,21 @@ use super::session_loop::SessionServer;
 pub struct EmbeddedServer(pub(super) Broker);
 
 impl EmbeddedServer {
-    /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do. Its sleep
-    /// may end with EINTR then.
+    /// What the loop sleeps on: readable when a [`run_once`](Self::run_once) has something to do.
+    /// Its sleep may end with EINTR then.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.descriptor()
     }
 
-    /// Hears clients, hands the disk what they want, and tells them what has ended there. True if
-    /// there is more to do already; otherwise the loop may sleep, until the descriptor is readable
-    /// or the disk has ended a request. An error is the disk's end.
-    pub fn turn(&mut self) -> Result<bool, Error> {
+    /// Handles messages of clients, submits their requests to the disk, and passes completions on.
+    /// True if there is more to do already; otherwise the loop may sleep until the descriptor is
+    /// readable or the disk has completed a request. An error is final for the disk.
+    pub fn run_once(&mut self) -> Result<bool, Error> {
         self.0.run_embedded()
     }
 
-    /// Takes no further requests. Those that the disk has end first: [`turn`](Self::turn) goes on
-    /// until none is [left](Self::left).
+    /// Takes no further requests. Those that the disk has end first: [`run_once`](Self::run_once)
+    /// completes them until none is [left](Self::left).
     pub fn stop(&mut self) {
         self.0.stop();
     }

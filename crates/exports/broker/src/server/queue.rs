@@ -54,7 +54,8 @@ impl ClientQueue {
         let layout = Layout::new(depth);
         let file = memory::make(layout.bytes())?;
         let parts = layout.map(file.as_fd())?;
-        let list = || memory.arena.list(&[]).map(|list| Data::from(list.keeping(memory.clone())));
+        let list =
+            || memory.arena.list(&[]).map(|list| Data::from(list.with_owner(memory.clone())));
         let lists =
             if memory.mapped { (0..depth).filter_map(|_| list()).collect() } else { Vec::new() };
         let (bell, [kick, woken]) = ClientNotifier::new(reactor)?;

@@ -60,7 +60,7 @@ impl Session {
             return Ok(SessionEvent::Nothing);
         }
         let garbage = |error: std::io::Error| Error::Protocol(format!("no message: {error}"));
-        match self.channel.hear::<ClientRequest>().map_err(garbage)? {
+        match self.channel.receive_untrusted::<ClientRequest>().map_err(garbage)? {
             None => Ok(SessionEvent::Left),
             Some((ask @ ClientRequest::Offer { .. }, Some(fd))) => {
                 Ok(SessionEvent::Said(ask, Some(fd)))

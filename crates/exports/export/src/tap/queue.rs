@@ -112,7 +112,7 @@ impl Start {
             turns: 0,
         };
         let ran = server.run();
-        server.let_go();
+        server.release_ring();
         recorder.phase(Phase::New);
         ran.map_err(|end| match end {
             End::QueueError(turned) => turned.error(name, &card),
@@ -247,7 +247,7 @@ impl TapQueueServer<'_> {
                 }
             }
             // What the kernel has not taken would be lost.
-            Some((vhost, _)) if !pays && vhost.to_kernel.held() == 0 => self.end_vhost()?,
+            Some((vhost, _)) if !pays && vhost.to_kernel.outstanding() == 0 => self.end_vhost()?,
             _ => {}
         }
         Ok(())
@@ -281,9 +281,9 @@ impl TapQueueServer<'_> {
         Ok(self.sender.end_vhost(&mut vhost)?)
     }
 
-    /// Has the ring let go of all that it watches: the next queue has the same one, and the kernel
-    /// takes a ring apart a while after its end, and would keep the interface so long.
-    fn let_go(self) {
+    /// Removes everything that the ring watches: the kernel destroys a ring some time after it is
+    /// closed, and would keep the interface until then. The next queue uses the same interface.
+    fn release_ring(self) {
         let Self { reactor, registration, counters, watched, stop, vhost, .. } = self;
         counters.vhost.set(0);
         let its = vhost.map(|(vhost, registration)| {

@@ -106,7 +106,7 @@ impl<'a> Receiver<'a> {
         while let Some(train) = self.trains.after(&mut at) {
             match &mut vhost {
                 None => self.deliver(from, train)?,
-                Some(vhost) => self.lend(from, train, vhost),
+                Some(vhost) => self.map_packets(from, train, vhost),
             }
         }
         match vhost {

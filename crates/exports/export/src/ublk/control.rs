@@ -149,8 +149,8 @@ impl Control {
         self.plain(uapi::UPDATE_SIZE, id, sectors, (QUICK, &never))
     }
 
-    /// Lets no more requests come to the server, which hears so on each queue. Waits until each can
-    /// hear it, `limit` at most.
+    /// Quiesces the device: no more requests come to the server, which is notified on each queue.
+    /// Waits until each queue can be notified, `limit` at most.
     pub(super) fn quiesce(&mut self, id: u32, limit: Duration) -> Result<(), Error> {
         self.plain(uapi::QUIESCE_DEV, id, limit.as_millis().max(1) as u64, (limit + QUICK, &never))
     }

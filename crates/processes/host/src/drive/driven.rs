@@ -298,23 +298,30 @@ impl ServedDevice {
         )?)
     }
 
-    /// Lets requests of a disk lie in a client's `file`.
-    pub fn lend(&mut self, Region { disk, index, .. }: Region, file: OwnedFd) -> Result<(), Error> {
+    /// Registers a client's `file` for requests of a disk.
+    pub fn register_region(
+        &mut self,
+        Region { disk, index, .. }: Region,
+        file: OwnedFd,
+    ) -> Result<(), Error> {
         let device = self.device.name().to_owned();
-        let served = self.lent(disk)?;
+        let served = self.registered_disk(disk)?;
         served
             .lent
             .insert(&*served.disk, index, file)
             .map_err(|source| Error::Device { device, source })
     }
 
-    /// They do not lie there any more, and the device does not reach it when this returns.
+    /// Unregisters a client's memory: the device does not reach it any more when this returns.
     pub fn forget(&mut self, Region { disk, index, .. }: Region) -> Result<(), Error> {
         let device = self.device.name().to_owned();
-        self.lent(disk)?.lent.remove(index).map_err(|source| Error::Device { device, source })
+        self.registered_disk(disk)?
+            .lent
+            .remove(index)
+            .map_err(|source| Error::Device { device, source })
     }
 
-    fn lent(&mut self, disk: u16) -> Result<&mut ServedDisk, Error> {
+    fn registered_disk(&mut self, disk: u16) -> Result<&mut ServedDisk, Error> {
         let lent = self.standby.lent;
         let served = self.disks.get_mut(usize::from(disk)).filter(|_| lent);
         served.ok_or_else(|| {
@@ -438,9 +445,9 @@ impl ServedDevice {
             .unwrap_or_else(|error| vec![format!("it does not say how it is: {error}")])
     }
 
-    /// Ends what is with the device, and leaves it as it runs, with nothing of it kept: its lease
-    /// has ended, too. What the next process needs is in the file.
-    pub fn leave(mut self) -> Result<OwnedFd, Error> {
+    /// Completes the requests in flight, and detaches from the running device; its lease ends, too.
+    /// The returned file holds the state that the next process needs.
+    pub fn detach(mut self) -> Result<OwnedFd, Error> {
         if let Some(card) = self.cards.first() {
             let source = ring3_device::Error::Unsupported(
                 "a card is stopped and started for the next driver".into(),
@@ -476,9 +483,9 @@ impl ServedDevice {
         Left::new(self.device.dma().arena().save(), controller, disks).write()
     }
 
-    /// [`stop`](Self::stop)s it while the kernel has its devices: what is with the device ends, and
-    /// nothing else is begun.
-    pub fn rest(&mut self) -> Result<(), Error> {
+    /// [`stop`](Self::stop)s it while the kernel keeps its devices: requests in flight complete,
+    /// and no new ones are started.
+    pub fn suspend(&mut self) -> Result<(), Error> {
         let deadline = Deadline::after(LEAVE);
         self.disks
             .iter()

@@ -160,7 +160,7 @@ impl Process {
                 next = Instant::now() + LOOK;
             }
             self.report_links();
-            if ordered && self.obey()? || !self.connected && !self.serves() {
+            if ordered && self.handle_command()? || !self.connected && !self.serves() {
                 return Ok(());
             }
         }
@@ -179,8 +179,8 @@ impl Process {
         Ok(received.map(|(order, fds)| (order, fds.into_iter())))
     }
 
-    /// Does what is ordered next; true if that was the last.
-    fn obey(&mut self) -> Result<bool, Error> {
+    /// Handles the next command; true if it was the last.
+    fn handle_command(&mut self) -> Result<bool, Error> {
         let Some((order, mut fds)) = self.receive()? else {
             tracing::warn!("the supervisor has gone; what is served is served on");
             self.connected = false;
@@ -208,7 +208,7 @@ impl Process {
                 let file = fds
                     .next()
                     .ok_or_else(|| Error::protocol("no memory came with the order to lend it"))?;
-                let lent = driven.lend(region, file);
+                let lent = driven.register_region(region, file);
                 self.answer(region.number, lent)
             }
             DriverCommand::Forget(region) => {
@@ -232,14 +232,14 @@ impl Process {
                 let saved = self
                     .driven
                     .take()
-                    .map(ServedDevice::leave)
+                    .map(ServedDevice::detach)
                     .ok_or_else(|| misplaced(&DriverCommand::Leave))??;
                 self.report(&DriverMessage::Left, &[saved.as_fd()])?;
                 Ok(true)
             }
             order @ (DriverCommand::Stop | DriverCommand::Rest) => {
                 match order {
-                    DriverCommand::Rest => driven.rest()?,
+                    DriverCommand::Rest => driven.suspend()?,
                     _ => driven.stop()?,
                 }
                 // The driver ends its device before that is said.

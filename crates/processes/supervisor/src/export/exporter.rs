@@ -24,21 +24,21 @@ pub enum Job {
     Serve(Offered),
     /// [`Export::start`].
     Start,
-    /// [`Export::hear_link`].
+    /// [`Export::handle_link`].
     Link {
         /// The card's place.
         nic: u16,
         /// How it is.
         link: Link,
     },
-    /// [`Export::hear_shared`].
+    /// [`Export::handle_shared`].
     Shared {
         /// The device reaches clients' memory by itself.
         mapped: bool,
         /// Of a card: the addresses of all clients' places.
         addresses: Vec<[u8; 6]>,
     },
-    /// [`Export::hear_lent`].
+    /// [`Export::handle_registration`].
     Heard {
         /// The order's number.
         number: u64,
@@ -92,7 +92,7 @@ pub struct EventSender {
 type RetainedFds = Arc<Mutex<Vec<OwnedFd>>>;
 
 impl EventSender {
-    /// Nobody hears it.
+    /// Its events go nowhere.
     pub fn silent() -> Self {
         Self {
             tell: channel().0,
@@ -113,12 +113,12 @@ impl EventSender {
         self.vain.dead.load(Ordering::Acquire)
     }
 
-    /// Nobody needs what is kept open.
-    pub fn let_go(&self) {
+    /// Closes the descriptors that were kept open; they are not needed any more.
+    pub fn close_retained(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Says it. The keeper has gone if nobody hears it.
+    /// Sends it to the keeper. A keeper that has ended does not receive it.
     pub fn say(&self, done: Done) {
         let _ = self.tell.send(done);
         if let Some(raised) = &self.raised {
@@ -166,8 +166,8 @@ impl Exporter {
         let _ = self.jobs.send(job);
     }
 
-    /// Nothing of the last driver goes on: the kernel may see that it has died.
-    pub fn let_go(&self) {
+    /// Closes what was kept open of the last driver, so that the kernel sees the driver's death.
+    pub fn close_retained(&self) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -196,15 +196,15 @@ fn work(
             Job::Recover => Done::Prepared(export.recover(vain).map_err(Refusal::Failed)),
             Job::Serve(offered) => Done::Served(export.serve(&offered)),
             Job::Link { nic, link } => {
-                export.hear_link(nic, &link);
+                export.handle_link(nic, &link);
                 continue;
             }
             Job::Shared { mapped, addresses } => {
-                export.hear_shared(mapped, addresses);
+                export.handle_shared(mapped, addresses);
                 continue;
             }
             Job::Heard { number, refused } => {
-                export.hear_lent(number, refused);
+                export.handle_registration(number, refused);
                 continue;
             }
             Job::GoOn => {

@@ -1,9 +1,10 @@
-//! Memory that clients lend the disks of a device, in which their requests need no copy.
+//! Memory that clients register with the disks of a device, in which requests need no copy.
 //!
 //! # Shape
-//! A thread hears [`Clients`]. What one lends is registered with the kernel, told to the driver,
-//! and then answered; backwards when it is taken back. The [`Table`] is what is lent: a driver that
-//! follows another one is told of all of it before it gets any request, and clients notice nothing.
+//! A thread handles [`Clients`]. What one registers is registered with the kernel, told to the
+//! driver, and then answered; backwards when it is taken back. The [`Table`] is what is lent: a
+//! driver that follows another one is told of all of it before it gets any request, and clients
+//! notice nothing.
 //!
 //! # Waiting
 //! The kernel registers and forgets when what is in flight has ended, with a lock held that the
@@ -210,8 +211,8 @@ impl Table {
         }
     }
 
-    /// The driver has done order `number`, or says why not.
-    pub fn hear(&self, number: u64, refused: Option<String>) {
+    /// Handles the driver's answer to order `number`: done, or the reason for its refusal.
+    pub fn handle_answer(&self, number: u64, refused: Option<String>) {
         self.lock().answer = Some((number, refused));
         self.heard.notify_all();
     }
@@ -256,7 +257,7 @@ impl Table {
             lent.regions.insert((place, index), StoredRegion { number, bytes, file: file.into() });
         }
         for (number, keys) in saved.clients {
-            // One that was not kept hears that its connection has ended.
+            // A client that was not kept is disconnected.
             let Some(socket) = fds.remove(&format!("lender.{number}")) else { continue };
             lent.clients.insert(number, Client { keys, socket });
         }

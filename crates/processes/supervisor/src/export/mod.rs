@@ -88,13 +88,14 @@ pub trait Export: Send {
     fn serve(&mut self, offered: &Offered) -> Result<Vec<ServeRequest>, String>;
     /// Gives it to users: the driver serves. How it does is seen by what is returned.
     fn start(&mut self) -> Result<Arc<dyn StatusSource>, String>;
-    /// The driver says how the link of a card is.
-    fn hear_link(&mut self, _nic: u16, _link: &Link) {}
+    /// Handles the driver's report on the link of a card.
+    fn handle_link(&mut self, _nic: u16, _link: &Link) {}
     /// The driver has begun to share it with clients: by their own memory, if the device reaches
     /// that; of a card, with the addresses of all their places.
-    fn hear_shared(&mut self, _mapped: bool, _addresses: Vec<[u8; 6]>) {}
-    /// The driver has done what it was ordered about a client's memory, or says why not.
-    fn hear_lent(&mut self, _number: u64, _refused: Option<String>) {}
+    fn handle_shared(&mut self, _mapped: bool, _addresses: Vec<[u8; 6]>) {}
+    /// Handles the driver's answer to a command about a client's memory: done, or the reason for
+    /// its refusal.
+    fn handle_registration(&mut self, _number: u64, _refused: Option<String>) {}
     /// A driver serves what was [adopted](Self::adopt).
     fn go_on(&mut self) {}
     /// Nothing is done for clients from now on that the driver would have to end requests for,

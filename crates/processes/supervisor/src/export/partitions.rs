@@ -129,7 +129,7 @@ impl Watching {
         let closed = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         inotify::add_watch(&closed, self.path(), inotify::WatchFlags::CLOSE_WRITE)?;
         loop {
-            let read = self.look();
+            let read = self.probe();
             self.refuse(read.err());
             self.was_read.store(true, Ordering::Release);
             self.wait(&closed, None)?;
@@ -168,8 +168,8 @@ impl Watching {
         *refused = why;
     }
 
-    /// Has the kernel know what the table says.
-    fn look(&self) -> Result<(), String> {
+    /// Reads the partition table, and passes the partitions to the kernel.
+    fn probe(&self) -> Result<(), String> {
         let no_block = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let disk = OpenOptions::new()
             .read(true)

@@ -32,7 +32,7 @@ use seen::{Disks, Seen};
 const DEATH: Duration = Duration::from_secs(90);
 /// Between two looks whether anybody still wants it.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the kernel may take to let a server hear that nothing more comes.
+/// How long the kernel may take to notify a server that no further requests come.
 const HEAR: Duration = Duration::from_secs(5);
 /// How long a reader may take between two requests.
 const READER_PAUSE: Duration = Duration::from_millis(500);
@@ -53,7 +53,8 @@ pub struct Ublk {
     /// `ring3-driver`, which reads partition tables.
     program: Arc<Program>,
     voice: EventSender,
-    /// What clients have lent, and who hears them, since users have the disks.
+    /// Memory that clients have registered, and the server that handles them, while users have the
+    /// disks.
     lent: Arc<Table>,
     lender: Option<RegistrationServer>,
 }
@@ -228,7 +229,7 @@ impl Export for Ublk {
         self.voice = voice;
         // Users have the disks of another ring3d already, and clients have lent them memory.
         if !self.disks.is_empty()
-            && let Err(why) = self.hear_clients()
+            && let Err(why) = self.accept_clients()
         {
             tracing::error!("{why}");
         }
@@ -242,8 +243,8 @@ impl Export for Ublk {
         self.lent.close(true);
     }
 
-    fn hear_lent(&mut self, number: u64, refused: Option<String>) {
-        self.lent.hear(number, refused);
+    fn handle_registration(&mut self, number: u64, refused: Option<String>) {
+        self.lent.handle_answer(number, refused);
     }
 
     fn create(&mut self, offered: &Offered, vain: &CancelFlags) -> Result<(), Refusal> {
@@ -360,7 +361,7 @@ impl Export for Ublk {
             }
         }
         self.watch();
-        self.hear_clients()?;
+        self.accept_clients()?;
         self.lent.open();
         Ok(self.seen())
     }
@@ -481,14 +482,14 @@ impl Ublk {
             self.torn.extend(nodes.map(|nodes| (id, nodes)));
             links::clear(name, &node);
         }
-        // Clients hear that it has ended, after their requests have.
+        // Clients are disconnected after their requests have completed.
         (self.lender, self.lent) = (None, Arc::default());
-        self.voice.let_go();
+        self.voice.close_retained();
         failed.map_or(Ok(()), Err)
     }
 
     /// Begins to accept clients that register memory, if that is wanted and nobody does yet.
-    fn hear_clients(&mut self) -> Result<(), String> {
+    fn accept_clients(&mut self) -> Result<(), String> {
         let Some(share) = self.wanted.share.as_ref().filter(|_| self.lender.is_none()) else {
             return Ok(());
         };

@@ -98,7 +98,7 @@ impl Keeper {
         while !self.ending {
             self.reap();
             self.begin();
-            self.look();
+            self.poll();
             self.show();
             self.wait();
         }
@@ -149,7 +149,7 @@ impl Keeper {
     fn reap(&mut self) {
         let Some(how) = self.process.as_ref().and_then(Process::ended) else { return };
         let Some(mut process) = self.process.take() else { return };
-        while self.hear(&mut process) > 0 {}
+        while self.read_log(&mut process) > 0 {}
         self.shared.journal().ended(process.pid());
         let how = format!("user half {} {how}", process.pid());
         self.shared.status().last_end = Some(how.clone());
@@ -162,8 +162,8 @@ impl Keeper {
         self.fails(&how);
     }
 
-    /// Sees whether it answers, and lets it say something again.
-    fn look(&mut self) {
+    /// Polls whether the user half answers, and resets its limit of log lines.
+    fn poll(&mut self) {
         let now = Instant::now();
         if now.duration_since(self.looked) >= LOOK {
             (self.looked, self.words) = (now, 0);
@@ -211,25 +211,25 @@ impl Keeper {
         let (asked, spoken) =
             (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
         if let Some(mut process) = self.process.take_if(|_| spoken) {
-            let read = self.hear(&mut process);
+            let read = self.read_log(&mut process);
             self.words += if read == 0 { WORDS } else { read };
             self.process = Some(process);
         }
         if asked {
-            self.asked.take().into_iter().for_each(|ask| self.obey(ask));
+            self.asked.take().into_iter().for_each(|ask| self.handle_command(ask));
         }
     }
 
-    fn hear(&self, process: &mut Process) -> usize {
+    fn read_log(&self, process: &mut Process) -> usize {
         let mut buffer = [0; 4096];
         let read = process.read(&mut buffer);
         self.shared.journal().written(process.pid(), &buffer[..read]);
         read
     }
 
-    fn obey(&mut self, ask: KeeperCommand) {
+    fn handle_command(&mut self, ask: KeeperCommand) {
         match ask {
-            KeeperCommand::Look | KeeperCommand::Insist | KeeperCommand::Wake => {}
+            KeeperCommand::Rescan | KeeperCommand::ForceStop | KeeperCommand::Wake => {}
             // The kernel freezes its user half, and its kernel half is put to sleep by the kernel.
             KeeperCommand::Sleep { answer, .. } => answer(Reply::Done),
             KeeperCommand::Restart(answer) => {

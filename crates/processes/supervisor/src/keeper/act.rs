@@ -57,7 +57,7 @@ impl Keeper {
             Action::Serve => {
                 match self.check_same() {
                     Ok(new) => new.iter().for_each(|what| self.relay(what)),
-                    Err(why) => return self.accuse(&why),
+                    Err(why) => return self.report_misbehaviour(&why),
                 }
                 self.exporter.vain.dead.store(false, Ordering::Release);
                 self.exporter.order(Job::Serve(self.facts.clone()));
@@ -75,7 +75,7 @@ impl Keeper {
                     // What the kernel does for clients waits for the driver, which would do nothing
                     // more.
                     Some(_) => self.exporter.order(Job::HoldClients),
-                    None => self.leave(),
+                    None => self.order_hand_over(),
                 }
             }
             Action::StopDriver => self.order_driver(&DriverCommand::Stop),
@@ -158,8 +158,13 @@ impl Keeper {
         };
         match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {
             Ok(process) => {
-                let doubt = self.held.as_ref().and_then(ClaimedDevice::doubt).map(str::to_owned);
-                let unlimited: Vec<_> = process.unlimited().iter().cloned().chain(doubt).collect();
+                let warning = self
+                    .held
+                    .as_ref()
+                    .and_then(ClaimedDevice::isolation_warning)
+                    .map(str::to_owned);
+                let unlimited: Vec<_> =
+                    process.unlimited().iter().cloned().chain(warning).collect();
                 unlimited.iter().for_each(|what| self.note_once(what));
                 self.shared.status().unlimited = unlimited;
                 self.standby = Some(process);
@@ -191,7 +196,7 @@ impl Keeper {
         let Some(held) = &self.held else { return self.queue.push_back(Event::FenceFailed) };
         let event = match held.fence() {
             Ok(fenced) => {
-                self.exporter.let_go();
+                self.exporter.close_retained();
                 self.record.fenced(fenced.reset);
                 Event::Fenced
             }
@@ -217,7 +222,7 @@ impl Keeper {
         match held.fence() {
             Err(error) if !held.is_gone() => self
                 .note(&format!("requests in clients' memory wait until it is given up: {error}")),
-            _ => self.exporter.let_go(),
+            _ => self.exporter.close_retained(),
         }
     }
 
@@ -253,7 +258,10 @@ impl Keeper {
         });
         self.watch = Some(Watch::new(patience(&self.setup.device.restart), Instant::now()));
         if let Err(why) = ordered {
-            self.accuse(&format!("driver {} could not be given its device: {why}", driver.pid()));
+            self.report_misbehaviour(&format!(
+                "driver {} could not be given its device: {why}",
+                driver.pid()
+            ));
         }
     }
 
@@ -277,23 +285,24 @@ impl Keeper {
     fn order_driver_with(&mut self, order: &DriverCommand, fds: &[OwnedFd]) {
         let Some(driver) = &self.driver else { return };
         if let Err(error) = driver.order(order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>()) {
-            self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
+            self.report_misbehaviour(&format!("driver {} takes no orders: {error}", driver.pid()));
         }
     }
 
-    fn leave(&mut self) {
+    fn order_hand_over(&mut self) {
         self.order_driver(&DriverCommand::Leave);
         self.exporter.order(Job::Quiesce);
     }
 
-    /// The driver is not what it should be: the log says why, and the policy ends it.
-    pub(super) fn accuse(&mut self, why: &str) {
+    /// Reports a driver that breaks the protocol or does not respond: the reason goes to the log,
+    /// and the policy ends the driver.
+    pub(super) fn report_misbehaviour(&mut self, why: &str) {
         self.note_reason(why);
         self.end_unhealthy(why);
     }
 
     /// The driver reports that it cannot go on, for a reason that needs no number of a process.
-    pub(super) fn accuse_itself(&mut self, pid: u32, why: &str) {
+    pub(super) fn report_own_failure(&mut self, pid: u32, why: &str) {
         let text = format!("driver {pid} cannot go on: {why}");
         self.shared.set_reason(why);
         self.note(&text);
@@ -319,7 +328,7 @@ impl Keeper {
                     continue;
                 }
                 Done::Started(Ok(look)) => {
-                    self.shared.see(Some(look));
+                    self.shared.publish(Some(look));
                     Event::Started
                 }
                 Done::Order(order, fds) => {
@@ -330,14 +339,14 @@ impl Keeper {
                     continue;
                 }
                 Done::Keep => {
-                    self.survive();
+                    self.persist();
                     continue;
                 }
                 Done::Held => {
                     if self.machine.is_leaving() {
-                        self.leave();
+                        self.order_hand_over();
                     } else if self.machine.is_stopping() {
-                        self.rest();
+                        self.suspend();
                     }
                     continue;
                 }
@@ -349,7 +358,7 @@ impl Keeper {
                     continue;
                 }
                 Done::Stopped(Ok(())) => {
-                    self.shared.see(None);
+                    self.shared.publish(None);
                     Event::ExportStopped
                 }
                 Done::Stopped(Err(Refusal::Busy(why))) => {
@@ -362,7 +371,7 @@ impl Keeper {
                         "its {} were not stopped as they should be: {why}",
                         self.setup.device.export.kind.what()
                     ));
-                    self.shared.see(None);
+                    self.shared.publish(None);
                     Event::ExportStopped
                 }
                 Done::Prepared(Err(Refusal::Busy(why))) => {
@@ -399,14 +408,14 @@ impl Keeper {
             driver.order(&order, &fds.iter().map(AsFd::as_fd).collect::<Vec<_>>())
         });
         if let Err(error) = given {
-            self.accuse(&format!("driver {} takes no orders: {error}", driver.pid()));
+            self.report_misbehaviour(&format!("driver {} takes no orders: {error}", driver.pid()));
         }
     }
 
     pub(super) fn take_asks(&mut self) {
         for ask in self.asked.take() {
             let (event, answer) = match ask {
-                KeeperCommand::Look => {
+                KeeperCommand::Rescan => {
                     match &self.held {
                         Some(held) if held.is_gone() => self.queue.push_back(Event::Gone),
                         Some(_) => {}
@@ -415,11 +424,11 @@ impl Keeper {
                     continue;
                 }
                 KeeperCommand::Leave => {
-                    self.held.iter().for_each(|held| held.claim_of().leave());
+                    self.held.iter().for_each(|held| held.claim_of().detach_holder());
                     (self.left, self.ending) = (true, true);
                     return;
                 }
-                KeeperCommand::Insist => {
+                KeeperCommand::ForceStop => {
                     self.happen(Event::Stop { force: true });
                     continue;
                 }

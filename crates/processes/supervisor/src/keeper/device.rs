@@ -120,8 +120,8 @@ impl ClaimedDevice {
         &self.manifest.driver.family
     }
 
-    /// What it can do to the machine that other devices cannot, in words.
-    pub fn doubt(&self) -> Option<&'static str> {
+    /// A warning, if the device is isolated less than others: it can forge interrupts.
+    pub fn isolation_warning(&self) -> Option<&'static str> {
         (self.claim.name().starts_with(VFIO) && forges_interrupts(&Host::this())).then_some(UNSAFE)
     }
 

@@ -34,10 +34,10 @@ pub enum KeeperCommand {
         /// Hears of it.
         answer: Answer,
     },
-    /// A device may have come, or gone.
-    Look,
-    /// Whoever waits for its stop waits no longer: a driver that takes its time is killed.
-    Insist,
+    /// A device may have appeared or disappeared: the keeper checks its own.
+    Rescan,
+    /// The stop that is under way is forced: a driver that has not ended yet is killed.
+    ForceStop,
     /// The machine is about to sleep.
     Sleep {
         /// What becomes of the driver.
@@ -85,7 +85,7 @@ impl Handle {
         Ok(Self { name: name.to_owned(), shared, asks, raised, thread })
     }
 
-    /// Asks it for something. Whoever asks a keeper that has ended hears nothing.
+    /// Asks it for something. A keeper that has ended does not answer.
     pub fn ask(&self, ask: KeeperCommand) {
         let _ = self.asks.send(ask);
         let _ = rustix::io::write(&*self.raised, &1u64.to_ne_bytes());

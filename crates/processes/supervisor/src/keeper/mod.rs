@@ -2,9 +2,9 @@
 //!
 //! # Shape
 //! A `Keeper` is a thread that sleeps until something happens: a process ends, reports or writes,
-//! the kernel's half is ready, a user asks, time is over. `act` does what the policy wants, `hear`
-//! judges what drivers say, `outage` keeps the times. It is generic over what the disks become
-//! ([`Export`]).
+//! the kernel's half is ready, a user asks, time is over. `act` does what the policy wants,
+//! `events` judges what drivers say, `outage` keeps the times. It is generic over what the disks
+//! become ([`Export`]).
 //!
 //! # Order
 //! Of what is to be done at the same time, that which waits comes last: the kernel is asked to see
@@ -17,8 +17,8 @@
 
 mod act;
 mod device;
+mod events;
 mod handle;
-mod hear;
 mod outage;
 mod shared;
 mod sleep;
@@ -47,9 +47,9 @@ use crate::store::Store;
 use device::ClaimedDevice;
 pub use device::Taken;
 pub(crate) use device::{STORAGE, check_interrupts, find_driver, unknown};
+pub(crate) use events::word_of;
 pub(crate) use handle::KeeperRequest;
 pub use handle::{Answer, Handle, KeeperCommand};
-pub(crate) use hear::word_of;
 use outage::Record;
 pub use shared::PublishedState;
 pub(crate) use survive::named;
@@ -228,7 +228,7 @@ impl Keeper {
                 self.take(source);
                 self.settle();
             }
-            self.look();
+            self.poll();
             self.happen(Event::Timer);
         }
         if !self.left {
@@ -251,7 +251,7 @@ impl Keeper {
         (self.held, self.driver, self.facts) = (adopted.held, adopted.driver, adopted.offered);
         self.given = self.driver.is_some();
         self.shown = self.facts.disks.clone();
-        self.shared.see(adopted.look);
+        self.shared.publish(adopted.look);
         let address =
             self.held.as_ref().and_then(|held| held.name().strip_prefix("vfio:")?.parse().ok());
         self.setup.taken.set(&self.setup.device.name, address);
@@ -327,8 +327,8 @@ impl Keeper {
                     self.queue.push_back(Event::Gone);
                 }
             }
-            Source::DriverReport => self.hear_driver(),
-            Source::StandbyReport => self.hear_standby(),
+            Source::DriverReport => self.handle_driver_event(),
+            Source::StandbyReport => self.handle_standby_event(),
             Source::DriverWords => self.words += read_words(&mut self.driver, &self.shared),
             Source::StandbyWords => self.words += read_words(&mut self.standby, &self.shared),
             Source::DriverEnd => self.end_driver(),
@@ -361,8 +361,8 @@ impl Keeper {
         }
     }
 
-    /// Looks at a driver that serves, and lets all say something again.
-    fn look(&mut self) {
+    /// Polls the health of a driver that serves, and resets the limits of log lines and messages.
+    fn poll(&mut self) {
         let now = Instant::now();
         if now.duration_since(self.looked) < LOOK {
             return;
@@ -377,7 +377,7 @@ impl Keeper {
         let is_deaf =
             |process: &Process| process.closed().is_some_and(|at| now.duration_since(at) >= LOOK);
         if let Some(driver) = self.driver.as_ref().filter(|driver| is_deaf(driver)) {
-            self.accuse(&format!(
+            self.report_misbehaviour(&format!(
                 "driver {} breaks the protocol, and is ended: it has closed its socket",
                 driver.pid()
             ));
@@ -395,8 +395,8 @@ impl Keeper {
         else {
             return;
         };
-        if let Some(why) = watch.look(&driver.stats, queues, self.shared.users(), now) {
-            self.accuse(&format!("driver {} is taken for dead: {why}", driver.pid()));
+        if let Some(why) = watch.poll(&driver.stats, queues, self.shared.users(), now) {
+            self.report_misbehaviour(&format!("driver {} is taken for dead: {why}", driver.pid()));
         }
     }
 }

@@ -150,7 +150,7 @@ impl PublishedState {
         look.map(|look| look.descriptors()).unwrap_or_default()
     }
 
-    pub(super) fn see(&self, look: Option<Arc<dyn StatusSource>>) {
+    pub(super) fn publish(&self, look: Option<Arc<dyn StatusSource>>) {
         *held(&self.look) = look;
     }
 

@@ -56,11 +56,11 @@ impl Keeper {
     pub(super) fn begin_suspend(&mut self) {
         match self.setup.device.export.share {
             Some(_) => self.exporter.order(Job::HoldClients),
-            None => self.rest(),
+            None => self.suspend(),
         }
     }
 
-    pub(super) fn rest(&mut self) {
+    pub(super) fn suspend(&mut self) {
         self.order_driver(&DriverCommand::Rest);
         self.exporter.order(Job::Quiesce);
     }

@@ -134,8 +134,8 @@ impl StatePersistence {
 }
 
 impl Keeper {
-    /// Keeps what is so now.
-    pub(super) fn survive(&mut self) {
+    /// Saves the present state for the next ring3d.
+    pub(super) fn persist(&mut self) {
         let processes: Vec<_> = [&self.driver, &self.standby].into_iter().flatten().collect();
         let kept = SavedKeeper {
             version: VERSION,

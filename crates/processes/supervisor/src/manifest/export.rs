@@ -73,7 +73,7 @@ pub struct ExportConfig {
     /// Most bytes of the interface's packets without their Ethernet header; what is usual if
     /// `None`.
     pub mtu: Option<u32>,
-    /// Where clients may lend memory in which their requests need no copy; nowhere if `None`.
+    /// Where clients may register memory in which their requests need no copy; nowhere if `None`.
     pub share: Option<Share>,
     /// The kernel's I/O scheduler in front of each disk.
     pub scheduler: Scheduler,
@@ -85,7 +85,7 @@ pub struct ExportConfig {
     pub beside: bool,
 }
 
-/// Where clients of a disk may lend memory, and how much.
+/// Where clients of a disk may register memory, and how much.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
@@ -94,7 +94,7 @@ pub struct Share {
     /// Its file's rights, in octal.
     #[serde(default = "private")]
     pub mode: String,
-    /// MiB that all clients together may lend.
+    /// MiB that all clients together may register.
     pub memory_mib: u64,
 }
 
@@ -108,7 +108,7 @@ impl Share {
         u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
     }
 
-    /// Bytes that all clients together may lend.
+    /// Bytes that all clients together may register.
     pub fn bytes(&self) -> u64 {
         self.memory_mib << 20
     }

@@ -64,8 +64,8 @@ impl Budget {
         (self.failures, self.pause) = (0, None);
     }
 
-    /// A user has asked for a restart: the counts are reset.
-    pub fn forgive(&mut self) {
+    /// Resets the counts: a user has asked for a restart.
+    pub fn reset(&mut self) {
         *self = Self::default();
     }
 

@@ -35,7 +35,7 @@ impl Machine {
 
     fn run(&mut self, now: Instant) -> Option<Action> {
         if self.is_asleep() {
-            return self.rest(now);
+            return self.suspend(now);
         }
         match self.device {
             Device::Absent if self.due.claim.is_none_or(|due| due <= now) => {
@@ -131,7 +131,7 @@ impl Machine {
     /// complete their requests.
     fn wind_down(&mut self, now: Instant, force: bool) -> Option<Action> {
         if self.must_wait() {
-            return self.dismiss_standby(now);
+            return self.release_standby(now);
         }
         match (self.driver, self.export) {
             (Driver::Running, KernelDevice::Up)
@@ -144,7 +144,7 @@ impl Machine {
                 _,
                 KernelDevice::Preparing | KernelDevice::Starting { .. } | KernelDevice::Stopping,
             ) => None,
-            (Driver::None, KernelDevice::None) => self.dismiss_standby(now),
+            (Driver::None, KernelDevice::None) => self.release_standby(now),
             (_, KernelDevice::None) => {
                 (self.driver, self.due.driver, self.expected) =
                     (Driver::Stopping, Some(now + STOP), true);
@@ -158,14 +158,14 @@ impl Machine {
     /// No further attempt: waiting I/O fails.
     fn give_up(&mut self, now: Instant) -> Option<Action> {
         if self.must_wait() {
-            return self.dismiss_standby(now);
+            return self.release_standby(now);
         }
         match (self.driver, self.export) {
             (
                 Driver::None,
                 KernelDevice::Up | KernelDevice::Lost | KernelDevice::Ready | KernelDevice::Discard,
             ) => Some(self.stop_export(true)),
-            (Driver::None | Driver::Dying, _) => self.dismiss_standby(now),
+            (Driver::None | Driver::Dying, _) => self.release_standby(now),
             _ => Some(self.kill_on_purpose(now)),
         }
     }
@@ -197,13 +197,13 @@ impl Machine {
             == (Driver::None, Standby::None, KernelDevice::None);
         is_bare.then(|| {
             // A device that comes back may be another one, or the same after a pause.
-            self.budget.forgive();
+            self.budget.reset();
             (self.device, self.due.claim) = (Device::Absent, Some(now + CLAIM_AGAIN));
             Action::Release
         })
     }
 
-    pub(super) fn dismiss_standby(&mut self, now: Instant) -> Option<Action> {
+    pub(super) fn release_standby(&mut self, now: Instant) -> Option<Action> {
         if !matches!(self.standby, Standby::Preparing | Standby::Ready) {
             return None;
         }
@@ -360,7 +360,7 @@ impl Machine {
             if self.upgrade.take().is_some() {
                 actions.push(Action::CommitUpgrade);
                 self.answer(Verdict::Done, actions);
-                actions.extend(self.dismiss_standby(now));
+                actions.extend(self.release_standby(now));
             }
         }
         if is_over(self.due.wake) {

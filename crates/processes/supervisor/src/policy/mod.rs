@@ -517,7 +517,7 @@ impl Machine {
             return;
         }
         (self.goal, self.asked) = (DesiredState::Run, true);
-        self.budget.forgive();
+        self.budget.reset();
         self.due.claim = None;
         if self.device == Device::FenceFailed {
             self.device = Device::Unfenced;
@@ -565,7 +565,7 @@ impl Machine {
         self.budget.spawn = None;
         self.upgrade =
             Some(if self.standby == Standby::None { Upgrade::Waiting } else { Upgrade::Clearing });
-        actions.extend(self.dismiss_standby(now));
+        actions.extend(self.release_standby(now));
     }
 
     /// The new program is not healthy, or the upgrade was cancelled.

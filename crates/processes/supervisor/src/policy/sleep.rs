@@ -64,8 +64,8 @@ impl Machine {
         }
     }
 
-    /// The next action on the way to sleep, instead of the next action on the way to running.
-    pub(super) fn rest(&mut self, now: Instant) -> Option<Action> {
+    /// The next action towards the suspended state, instead of the next one towards running.
+    pub(super) fn suspend(&mut self, now: Instant) -> Option<Action> {
         match self.driver {
             Driver::None | Driver::Stopping | Driver::Dying => None,
             Driver::Running => {

@@ -160,8 +160,8 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Leaves the queue, with what is in flight, to the next life.
-    pub(super) fn leave(mut self, queue: &mut dyn Queue) -> Result<Left, Error> {
+    /// Detaches from the queue, with the requests in flight, for the next driver process.
+    pub(super) fn detach(mut self, queue: &mut dyn Queue) -> Result<Left, Error> {
         let mut ended = Vec::new();
         let saved = detach(queue, &mut ended, Deadline::after(PATIENCE))
             .map_err(|source| self.failed(source))?;

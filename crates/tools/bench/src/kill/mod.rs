@@ -180,7 +180,7 @@ pub fn drive(
         queue.ring();
         // With as much in flight as there can be.
         if journal.get(Word::Leave)? == u64::from(life) {
-            return load.leave(&mut *queue);
+            return load.detach(&mut *queue);
         }
         load.finish_one(&mut *queue)?;
         while let Some(done) = queue.reap_one().map_err(failed)? {

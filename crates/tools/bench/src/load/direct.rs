@@ -113,7 +113,7 @@ impl Direct {
     ) -> Result<Self, Error> {
         check(disk, bytes)?;
         let failed = |source| Error::Device { name: disk.name(), source };
-        disk.lend(&region).map_err(failed)?;
+        disk.register_region(&region).map_err(failed)?;
         let queue = open(disk, depth, ForeignAccess { copies: 1, ..ForeignAccess::default() })
             .map_err(failed)?;
         let (memory, len) = (Foreign::from(region), bytes as usize);

@@ -278,7 +278,7 @@ impl Interrupts {
         }
         let Some(irq) = self.queue.irq() else { return Ok(()) };
         let mut fds = [PollFd::new(irq, PollFlags::IN), PollFd::new(&self.bell.fd, PollFlags::IN)];
-        let patience = irq.held().map_or(WAIT, |held| held.min(WAIT));
+        let patience = irq.storm_pause().map_or(WAIT, |held| held.min(WAIT));
         // A signal ends the sleep early, which does no harm.
         let _ = poll(&mut fds, Timespec::try_from(patience).ok().as_ref());
         irq.rearm()?;

@@ -224,7 +224,7 @@ impl Queue for ReflectorQueue {
         self.depth
     }
 
-    fn held(&self) -> (u16, u16) {
+    fn outstanding(&self) -> (u16, u16) {
         // Never more than the depths.
         ((self.empty.len() + self.filled.len()) as u16, self.sent.len() as u16)
     }
@@ -235,7 +235,7 @@ impl Queue for ReflectorQueue {
 
     fn rx_provide(&mut self, batch: &mut [Packet]) -> Provided {
         for (count, packet) in batch.iter_mut().enumerate() {
-            if self.held().0 >= self.depth.0 {
+            if self.outstanding().0 >= self.depth.0 {
                 return Provided { count, refused: None };
             }
             if let Err(refused) = self.limits.check_buffer(packet) {

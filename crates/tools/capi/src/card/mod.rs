@@ -162,7 +162,7 @@ pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
         );
     };
     let shared = card.shared.clone();
-    done(leased.lend(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
+    done(leased.hand_to_supervisor(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
 }
 
 /// Takes the card from whoever uses it, and ends the handle.
@@ -228,7 +228,7 @@ pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
 /// card that is lent it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
-    match card.server.as_mut().map(EmbeddedCardServer::turn) {
+    match card.server.as_mut().map(EmbeddedCardServer::run_once) {
         Some(Ok(more)) => more.into(),
         Some(Err(error)) => failed(&error),
         None => 0,

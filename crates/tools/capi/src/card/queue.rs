@@ -63,7 +63,7 @@ impl Queue for HostedQueue {
         (self.settings.rx_depth, self.settings.tx_depth)
     }
 
-    fn held(&self) -> (u16, u16) {
+    fn outstanding(&self) -> (u16, u16) {
         let state = self.shared.lock();
         // Never more than the depths.
         (

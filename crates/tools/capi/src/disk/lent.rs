@@ -51,9 +51,9 @@ impl Lent {
         }
     }
 
-    /// Has whoever sleeps until requests have ended look, once they are in the lane.
-    pub(super) fn tell(&self) {
-        // Between the lane's write and the look whether somebody sleeps.
+    /// Wakes the threads that wait for completed requests, once these are in the lane.
+    pub(super) fn wake_waiters(&self) {
+        // Orders the write to the lane before the check for sleeping threads.
         fence(Ordering::SeqCst);
         self.ended.raise();
     }
@@ -70,7 +70,7 @@ impl Lent {
     /// The device is gone: requests that have failed by that are not their users' errors.
     pub(super) fn lose(&self) {
         self.gone.store(true, Ordering::Release);
-        self.tell();
+        self.wake_waiters();
     }
 
     pub(super) fn is_gone(&self) -> bool {

@@ -184,7 +184,7 @@ pub extern "C" fn ring3_disk_lend(disk: &Disk, device: &Device) -> c_int {
             "the device is this program's own: ring3_disk_serve shares its disk".into(),
         );
     };
-    done(disk.lend(leased))
+    done(disk.hand_to_supervisor(leased))
 }
 
 /// Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost
@@ -221,7 +221,7 @@ pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
     let Some(server) = &mut disk.server else {
         return fail(libc::ENOTCONN, "the disk is not served".into());
     };
-    match server.turn() {
+    match server.run_once() {
         Ok(_) if disk.stopping && server.left() == 0 => {
             fail(libc::ESHUTDOWN, "the disk was stopped".into())
         }
@@ -297,7 +297,7 @@ impl Disk {
         self.server.is_some() || self.shared.lent.get().is_some()
     }
 
-    fn lend(&self, leased: &Leased) -> Result<(), Error> {
+    fn hand_to_supervisor(&self, leased: &Leased) -> Result<(), Error> {
         let taken = || Error::Busy("the disk is served already".into());
         if self.is_taken() {
             return Err(taken());
@@ -306,13 +306,13 @@ impl Disk {
         self.shared.lent.set(Lent::new()?).map_err(|_| taken())?;
         let shared = self.shared.clone();
         let stop = move || shared.lent.get().into_iter().for_each(Lent::stop);
-        leased.lend(Offer::Disk(self.disk.clone()), Box::new(stop))
+        leased.hand_to_supervisor(Offer::Disk(self.disk.clone()), Box::new(stop))
     }
 
     /// A turn with ring3d's threads, which take and give by themselves.
     fn lent_turn(&self, lent: &Lent) -> c_int {
         if self.shared.ended.len() > 0 {
-            lent.tell();
+            lent.wake_waiters();
         }
         lent.heard();
         if lent.is_stopped() || self.stopping {

@@ -294,7 +294,7 @@ impl Source for HostedQueue {
             return Ok(!self.pending());
         };
         lent.ended.arm(true);
-        // Between that and the look: see [`Lent::tell`].
+        // Between that and the look: see [`Lent::wake_waiters`].
         fence(Ordering::SeqCst);
         let ended = &self.shared.ended;
         waiter.arm(|| ended.len() > 0)

@@ -214,7 +214,7 @@ fn bytes_in_memory_that_a_client_lends_are_copied_by_the_program_alone() {
     let program = Program::start(well);
     let (disk, file) = (program.client(), ring3_broker::memory::make(8192).unwrap());
     let memory = Foreign::from(Region::from_fd(file).unwrap());
-    disk.lend(memory.region()).unwrap();
+    disk.register_region(memory.region()).unwrap();
     memory.write(0, &[0x5b; 4096]).unwrap();
     let mut queue = open(&disk, 4, ForeignAccess::default()).unwrap();
     let piece = |offset| Piece { memory: memory.clone(), offset, len: 4096 };

@@ -361,7 +361,7 @@ fn here(target: &Target, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Even
     let socket = manifest.path().join("share");
     let lend = |bytes| {
         let lent = SharedMemory::new(bytes)
-            .and_then(|memory| Ok((memory.region().clone(), memory.lend(&socket)?)));
+            .and_then(|memory| Ok((memory.region().clone(), memory.register(&socket)?)));
         let (region, loan) = lent.map_err(|error| Error::Invalid(error.to_string()))?;
         Ok((region, Box::new(loan) as Box<dyn Any>))
     };

@@ -170,7 +170,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let room =
         args.workloads.iter().map(|load| File::room(load.depth, load.bytes)).max().unwrap_or(0);
     // Lent as long as the loads last.
-    let lent = args.shared.as_deref().map(|socket| lend(socket, room)).transpose()?;
+    let lent = args.shared.as_deref().map(|socket| register_memory(socket, room)).transpose()?;
     let disk = (!path)
         .then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection))
         .transpose()?;
@@ -241,9 +241,9 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
     Ok(Direct::streaming(disk, workload.depth, workload.bytes, streaming)?)
 }
 
-fn lend(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
+fn register_memory(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
     let memory = SharedMemory::new(bytes)?;
-    let loan = memory.lend(socket)?;
+    let loan = memory.register(socket)?;
     Ok((memory, loan))
 }
 

@@ -16,7 +16,7 @@ use super::work::DEPTH;
 use crate::model;
 
 /// How many rules of their specification drivers have broken, as far as the model has noticed.
-type Complaints = Box<dyn Fn() -> usize + Send>;
+type Violations = Box<dyn Fn() -> usize + Send>;
 
 /// Who holds the device, and starts one driver after the other.
 pub enum Keep {
@@ -31,7 +31,7 @@ pub struct Bench {
     pub keep: Keep,
     pub application: Application,
     pub plan: FaultPlan,
-    pub complaints: Complaints,
+    pub violations: Violations,
     /// For how long its application has waited for a driver, if the last one is dead: until its
     /// device was fenced.
     pub waited: Option<Duration>,
@@ -80,12 +80,12 @@ impl Bench {
                 let plan = handle.plan();
                 (
                     plan,
-                    Box::new(move || handle.complaints().len()) as Complaints,
+                    Box::new(move || handle.violations().len()) as Violations,
                     VfioUserServer::bind(&socket, std::sync::Arc::new(device))?,
                 )
             }};
         }
-        let (plan, complaints, server) = match model {
+        let (plan, violations, server) = match model {
             Model::Nvme => serve!(nvme),
             Model::Ahci => serve!(ahci),
             Model::Ide => serve!(ide),
@@ -102,7 +102,7 @@ impl Bench {
             keep,
             application,
             plan,
-            complaints,
+            violations,
             waited: None,
             pending: Vec::new(),
             doubt: None,

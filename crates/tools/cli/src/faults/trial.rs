@@ -75,7 +75,7 @@ struct Trial<'a> {
     beat: (u64, Instant),
     /// When a request was last seen to end.
     last_end: Option<Instant>,
-    complaints: usize,
+    violations: usize,
 }
 
 /// Lets what is in `orders` happen to a driver of `bench`, and sees to it that the device is free
@@ -102,7 +102,7 @@ pub fn run(bench: &mut Bench, orders: &Orders) -> Result<Seen> {
         Keep::Ring3d(kept) => kept.deaths(),
     };
     bench.application.begin();
-    let complaints = (bench.complaints)();
+    let violations = (bench.violations)();
     let seen = Seen { injected: orders.spec.at.is_none(), ..Seen::default() };
     // ring3d has made sure already.
     let size = life.is_none().then_some(BLOCK);
@@ -122,7 +122,7 @@ pub fn run(bench: &mut Bench, orders: &Orders) -> Result<Seen> {
         progress,
         beat,
         last_end,
-        complaints,
+        violations,
     };
     let ended = trial.watch();
     trial.end(ended)
@@ -223,7 +223,7 @@ impl Trial<'_> {
             Found::Failed | Found::Stray => self.note("error"),
         }
         self.after += u32::from(self.seen.injected && self.seen.checked);
-        if self.seen.injected && (self.bench.complaints)() > self.complaints {
+        if self.seen.injected && (self.bench.violations)() > self.violations {
             self.note("device");
         }
     }

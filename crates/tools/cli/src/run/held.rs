@@ -293,16 +293,16 @@ impl Run {
                 // Discards older reasons: those that come from now on are of the stop.
                 self.device.take_reason();
             }
-            (Stop::Refused, Stop::Insisted) => self.insist(FORCED),
+            (Stop::Refused, Stop::Insisted) => self.force_stop(FORCED),
             _ => {}
         }
     }
 
     /// Takes the device from its users, and ends with `code`.
-    fn insist(&mut self, code: u8) {
+    fn force_stop(&mut self, code: u8) {
         (self.stop, self.stuck) = (Stop::Insisted, false);
         self.code = if self.code == 0 { code } else { self.code };
-        self.supervisor.insist();
+        self.supervisor.force_stop_all();
     }
 
     /// Reports once why the stop was refused.
@@ -354,7 +354,7 @@ impl Run {
                     None => return,
                 };
                 self.error = Some(anyhow!(why));
-                return self.insist(1);
+                return self.force_stop(1);
             }
             _ => {}
         }
@@ -367,7 +367,7 @@ impl Run {
             self.device.take_reason();
             if let Err(error) = self.announce() {
                 self.error = Some(error);
-                self.insist(1);
+                self.force_stop(1);
             }
             return;
         }
@@ -376,7 +376,7 @@ impl Run {
                 let why = self.device.take_reason();
                 let why = why.unwrap_or_else(|| "the device is gone".into());
                 log::notice(format_args!("ring3: {why}"));
-                self.insist(FORCED);
+                self.force_stop(FORCED);
             }
             State::Failed => {
                 let why = self.device.take_reason();
@@ -385,7 +385,7 @@ impl Run {
                 log::notice(format_args!(
                     "ring3: the driver is lost, and what it served with it: {why}"
                 ));
-                self.insist(LOST);
+                self.force_stop(LOST);
             }
             State::Running if self.device.restarts() > self.restarts => self.report_restart(),
             _ => {}

@@ -162,7 +162,7 @@ impl Export for Share {
         Ok(Arc::new(Served))
     }
 
-    fn hear_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
+    fn handle_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
         let mut addresses = addresses.into_iter().map(Mac);
         let of_sockets: Vec<Vec<Mac>> =
             self.places.iter().map(|&places| addresses.by_ref().take(places).collect()).collect();
@@ -224,12 +224,12 @@ impl Export for Beside {
         self.disk.start()
     }
 
-    fn hear_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
-        self.share.hear_shared(mapped, addresses);
+    fn handle_shared(&mut self, mapped: bool, addresses: Vec<[u8; 6]>) {
+        self.share.handle_shared(mapped, addresses);
     }
 
-    fn hear_lent(&mut self, number: u64, refused: Option<String>) {
-        self.disk.hear_lent(number, refused);
+    fn handle_registration(&mut self, number: u64, refused: Option<String>) {
+        self.disk.handle_registration(number, refused);
     }
 
     fn hold_clients(&mut self) {

@@ -9,7 +9,7 @@ fn a_driver_that_asks_while_there_is_no_holder_is_answered_by_the_next_one() {
     let (claim, model) = durable();
     let driver = Process::start(claim.lease().unwrap());
     let saved = claim.save_model();
-    claim.leave();
+    claim.detach_holder();
     drop(claim);
     let device = Arc::clone(&driver.device);
     let asks = std::thread::spawn(move || device.config_read(pci::VENDOR_ID, 2));
@@ -30,7 +30,7 @@ fn a_driver_whose_request_died_with_its_holder_loses_its_lease_and_is_to_be_fenc
     let (claim, model) = durable();
     let driver = Process::start(claim.lease().unwrap());
     let saved = claim.save_model();
-    claim.leave();
+    claim.detach_holder();
     eventfd::signal(&saved.fds.iter().find(|(name, _)| name == "turn").unwrap().1);
     let next = adopted(&model, saved);
     assert!(driver.device.reset().unwrap_err().to_string().contains("its lease has ended"));
@@ -50,7 +50,7 @@ fn what_drivers_have_mapped_and_their_interrupts_are_the_next_holders() {
     let iova = mapping.iova();
     std::mem::forget(mapping);
     let saved = claim.save_model();
-    claim.leave();
+    claim.detach_holder();
     let next = adopted(&model, saved);
     // The same eventfds, and not new ones.
     let again = driver.device.irqs(IrqKind::MsiX, 2).unwrap();
@@ -75,7 +75,7 @@ fn mappings_of_one_file_are_kept_by_one_descriptor_whichever_of_them_goes() {
     assert_eq!(saved.fds.iter().filter(|(name, _)| name.starts_with("map.")).count(), 1);
     let iovas: Vec<_> = mappings.iter().map(|mapping| mapping.iova()).collect();
     mappings.into_iter().for_each(std::mem::forget);
-    claim.leave();
+    claim.detach_holder();
     let next = adopted(&model, saved);
     driver.kill();
     next.quiesce(fence()).unwrap();
@@ -90,7 +90,7 @@ fn a_mapping_that_was_recorded_and_never_made_hinders_no_fence() {
     let mapping =
         driver.device.dma().map(Arc::new(Region::new(1 << 16).unwrap()).pages().unwrap()).unwrap();
     let saved = claim.save_model();
-    claim.leave();
+    claim.detach_holder();
     model.dma().iommu().unmap(mapping.iova(), mapping.len()).unwrap();
     std::mem::forget(mapping);
     eventfd::signal(&saved.fds.iter().find(|(name, _)| name == "turn").unwrap().1);
@@ -100,10 +100,10 @@ fn a_mapping_that_was_recorded_and_never_made_hinders_no_fence() {
 }
 
 #[test]
-fn a_claim_that_was_left_is_another_holders_and_its_end_does_nothing_to_the_device() {
+fn a_claim_whose_holder_detached_is_another_holders_and_its_drop_does_nothing_to_the_device() {
     let (claim, model) = durable();
     let driver = Process::start(claim.lease().unwrap()).drive();
-    claim.leave();
+    claim.detach_holder();
     for refused in [claim.lease().map(drop), claim.quiesce(fence()).map(drop)] {
         assert!(matches!(refused, Err(Error::Busy(text)) if text.contains("another holder")));
     }

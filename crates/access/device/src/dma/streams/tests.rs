@@ -79,11 +79,11 @@ fn whole_pages_are_mapped_once_and_found_again() {
 }
 
 #[test]
-fn memory_that_was_lent_is_reached_where_it_is_and_mapped_by_no_stream() {
+fn registered_memory_is_reached_where_it_is_and_mapped_by_no_stream() {
     let (mut streams, table) = zero_copy();
     let pieces = [pages(4)];
     let lent = pieces[0].memory.region();
-    (0..2).for_each(|_| streams.dma.lend(lent).unwrap());
+    (0..2).for_each(|_| streams.dma.register_region(lent).unwrap());
     let part = Transfer { skip: PAGE, ..whole(&pieces, Direction::FromDevice) };
     let stream = streams.begin(Transfer { len: PAGE, ..part }).unwrap();
     let iova = streams.dma.arena().address(lent).unwrap();

@@ -8,10 +8,10 @@ use super::super::function::{Asked, Function};
 use super::handle::Lie;
 use super::process::Taken;
 use super::shape::Shape;
-use crate::complaints::Complaints;
 use crate::fault::{Action, Event, FaultPlan};
 use crate::held::Held;
 use crate::medium::Medium;
+use crate::violations::Violations;
 use crate::{Bus, Identity, Model};
 
 /// PCI class: a SCSI controller, which is what QEMU says. [PCI appendix D]
@@ -27,7 +27,7 @@ pub struct VirtioBlkModel {
     pub(super) medium: Medium,
     pub(super) held: Held<Taken>,
     pub(super) counters: Counters,
-    pub(super) complaints: Complaints,
+    pub(super) violations: Violations,
     /// Whether the cache holds writes back. [virtio 5.2.6.2]
     pub(super) writeback: bool,
     /// What it says wrongly from now on.
@@ -77,7 +77,7 @@ impl VirtioBlkModel {
             faults,
             held: Held::default(),
             counters: Counters::default(),
-            complaints: Complaints::default(),
+            violations: Violations::default(),
             name: None,
             lie: None,
             reset_due: None,
@@ -161,7 +161,7 @@ impl Model for VirtioBlkModel {
             Asked::Notified(queue) => {
                 self.counters.doorbells += 1;
                 if !self.function.runs() {
-                    self.complaints.add(format!(
+                    self.violations.add(format!(
                         "queue {queue} is notified of a disk that does not go [virtio 3.1.1]"
                     ));
                 }

@@ -85,8 +85,8 @@ impl DiskModel for VirtioBlkModel {
     fn counters(&self) -> Counters {
         self.counters
     }
-    fn complaints(&self) -> Vec<String> {
-        self.complaints.all()
+    fn violations(&self) -> Vec<String> {
+        self.violations.all()
     }
     fn medium(&mut self, number: usize) -> Option<&mut Medium> {
         (number == 1).then_some(&mut self.medium)

@@ -110,7 +110,7 @@ impl VirtioBlkModel {
             _ => self.request(bus, &taken.header, &parts, fault == Some(Action::Corrupt))?,
         };
         let Some(place) = parts.status else {
-            self.complaints.add("a request has no place for its status [virtio 5.2.6]".into());
+            self.violations.add("a request has no place for its status [virtio 5.2.6]".into());
             return Ok(());
         };
         if self.lie != Some(Lie::NoStatus) || taken.header.kind() == blk::GET_ID {

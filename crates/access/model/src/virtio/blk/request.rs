@@ -77,7 +77,7 @@ impl VirtioBlkModel {
     fn place(&mut self, sector: u64, pieces: &[Piece]) -> Option<(u64, u64)> {
         let bytes = pieces.iter().map(|piece| u64::from(piece.len)).sum();
         if pieces.iter().filter(|piece| piece.len > 0).count() > self.shape.segments as usize {
-            self.complaints.add(format!(
+            self.violations.add(format!(
                 "a request has more than {} segments [virtio 5.2.5]",
                 self.shape.segments
             ));

@@ -75,7 +75,7 @@ impl<Q: Queue> Splitter<Q> {
             let blocks = parent.limit.min(parent.request.blocks - parent.started);
             let block_size = self.info.block_size as usize;
             let (skip, len) = (parent.started as usize * block_size, blocks as usize * block_size);
-            let data = match parent.lend(skip, len, self.streams.as_mut()) {
+            let data = match parent.map_part(skip, len, self.streams.as_mut()) {
                 Ok(data) => data,
                 Err(Error::NoMemory { .. }) => return Cut::NoRoom,
                 Err(_) => {
@@ -162,7 +162,12 @@ impl<Q: Queue> Splitter<Q> {
 
 impl Parent {
     /// Bytes `skip..skip + len` of the data in a form that a driver takes.
-    fn lend(&self, skip: usize, len: usize, streams: Option<&mut Streams>) -> Result<Data, Error> {
+    fn map_part(
+        &self,
+        skip: usize,
+        len: usize,
+        streams: Option<&mut Streams>,
+    ) -> Result<Data, Error> {
         if !matches!(self.request.operation, Operation::Read | Operation::Write) {
             return Ok(Data::None);
         }
@@ -171,12 +176,13 @@ impl Parent {
         };
         let streams = streams.ok_or_else(|| Error::Unsupported("foreign memory".into()))?;
         Ok(match streams.begin(self.transfer(pieces, skip, len))? {
-            Stream::Mapped(list) => list.keeping(self.data.clone()).into(),
+            Stream::Mapped(list) => list.with_owner(self.data.clone()).into(),
             Stream::Copied(buffer) => Data::Buffer(buffer),
         })
     }
 
-    /// Takes back what [`lend`](Self::lend) gave; copies it to where it belongs if the device has
+    /// Takes back what [`map_part`](Self::map_part) gave; copies it to where it belongs if the
+    /// device has
     /// `filled` it.
     fn settle(
         &self,

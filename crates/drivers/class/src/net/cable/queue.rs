@@ -148,7 +148,7 @@ impl Queue for CableQueue {
         (self.settings.rx_depth, self.settings.tx_depth)
     }
 
-    fn held(&self) -> (u16, u16) {
+    fn outstanding(&self) -> (u16, u16) {
         let side = self.shared.side(self.side);
         // Never more than the depths.
         ((side.provided.len() + side.filled.len()) as u16, self.sent.len() as u16)
@@ -223,7 +223,7 @@ impl Queue for CableQueue {
         }
         let sent = self.sent.iter().map(Packet::save).collect::<Result<_, _>>()?;
         let saved = Saved::new(FORM.0, FORM.1, &State { settings: self.settings, sent })?;
-        self.sent.drain(..).for_each(Packet::leave);
+        self.sent.drain(..).for_each(Packet::release_to_successor);
         self.shared.side(self.side).attached = false;
         self.attached = false;
         Ok(saved)

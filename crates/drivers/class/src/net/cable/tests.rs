@@ -158,7 +158,7 @@ fn a_queue_that_is_full_takes_no_more_and_keeps_what_it_was_given() {
         .map(|()| Packet { len: 60, ..Packet::new(one.dma().arena().alloc(2048, 64).unwrap(), 0) });
     assert_eq!(queue.tx_provide(&mut batch), Provided { count: 2, refused: None });
     assert!(batch[0].buffer.is_none() && batch[2].buffer.is_some());
-    assert_eq!(queue.held(), (0, 2));
+    assert_eq!(queue.outstanding(), (0, 2));
     let refused = queue.rx_provide(&mut [Packet::default()]);
     assert_eq!(refused, Provided { count: 0, refused: Some(Refused::Empty) });
 }

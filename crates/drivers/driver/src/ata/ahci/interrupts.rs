@@ -68,7 +68,7 @@ impl Vector {
         let line = match self {
             Self::Polled => return Ok(None),
             Self::Own(irq) => irq.clone(),
-            Self::Shared(fan_out) => Arc::new(fan_out.outlet()?),
+            Self::Shared(fan_out) => Arc::new(fan_out.subscribe()?),
         };
         let gated = Arc::new(MaskedVector { gate, line: line.clone() });
         if line.kind() != IrqKind::Intx {

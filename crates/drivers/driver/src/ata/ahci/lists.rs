@@ -119,10 +119,10 @@ impl Lists {
         [self.page.span(), self.tables.span()]
     }
 
-    /// Leaves the memory to the next process.
-    pub(super) fn leave(&mut self) {
-        self.page.leave();
-        self.tables.leave();
+    /// Releases the memory to the next process; it stays allocated.
+    pub(super) fn release_to_successor(&mut self) {
+        self.page.release_to_successor();
+        self.tables.release_to_successor();
     }
 
     /// The second word of a header, which says where its table is and never changes.

@@ -45,7 +45,7 @@ pub(super) fn all(
     options: &Options,
     found: &mut Found,
 ) -> Result<(), Error> {
-    let (mut started, kept) = (Vec::new(), device.dma().arena().kept());
+    let (mut started, kept) = (Vec::new(), device.dma().arena().persistent_words());
     let has_run_on = fence::Found::read(kept.as_ref()) == fence::Found::Running;
     for index in hba.ports() {
         let lists = Lists::new(device.dma().arena(), 1, hba.limit())?;

@@ -207,8 +207,11 @@ impl PortQueue {
         let (shared, seat, state) = (drive.shared.clone(), drive.seat, &saved.rings);
         let arena = shared.device.dma().arena();
         let mut claims = Claims::new(arena);
-        let record =
-            Record::find(arena.kept(), &drive.seat().info.serial, drive.seat().index.into());
+        let record = Record::find(
+            arena.persistent_words(),
+            &drive.seat().info.serial,
+            drive.seat().index.into(),
+        );
         let port = state.port.claim(&mut claims, (shared.hba.bar(), shared.hba.limit()), record)?;
         let depth = port.lists.slots().min(SLOTS);
         if !(1..=u16::from(depth)).contains(&saved.slots) || !state.is_consistent(saved) {
@@ -535,9 +538,9 @@ impl Hardware for PortQueue {
         })
     }
 
-    fn leave(&mut self, _: &mut ()) {
+    fn release_to_successor(&mut self, _: &mut ()) {
         // It was seen to have its memory alone.
-        let _ = self.port.leave();
+        let _ = self.port.release_to_successor();
         self.port.generation = GENERATION_DETACHED;
         self.shared.seats[self.seat].detached.store(true, Ordering::Relaxed);
     }

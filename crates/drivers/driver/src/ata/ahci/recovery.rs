@@ -126,10 +126,10 @@ impl PortQueue {
             PortFault::Command(failure) => self.failed(failure, slots),
             PortFault::Transfer(events) => {
                 self.note_trouble("a transfer failed");
-                self.accuse_all(format!("a transfer failed (PxIS {:#010x})", events.0));
+                self.withdraw_all_for_reset(format!("a transfer failed (PxIS {:#010x})", events.0));
             }
-            PortFault::Link => self.accuse_all("its link was lost".into()),
-            PortFault::Reset(why) => self.accuse_all(why.to_string()),
+            PortFault::Link => self.withdraw_all_for_reset("its link was lost".into()),
+            PortFault::Reset(why) => self.withdraw_all_for_reset(why.to_string()),
             PortFault::Gone => {
                 self.withdraw();
                 self.require_reset("it answers all ones".into());
@@ -137,8 +137,9 @@ impl PortQueue {
         }
     }
 
-    /// All that the device has is to blame for the reset of the port that `why` wants.
-    fn accuse_all(&mut self, why: String) {
+    /// Withdraws all requests in flight with a transport error each, and requires a reset of the
+    /// port, because of `why`.
+    fn withdraw_all_for_reset(&mut self, why: String) {
         let held = self.withdraw();
         self.recovery.next.add(held, IoError::Transport);
         self.require_reset(why);

@@ -41,7 +41,7 @@ impl Controller {
         // From here on nothing fails: nobody else holds the memory of a port in its seat.
         for seat in &shared.seats {
             if let Some(mut port) = lock(&seat.port).take() {
-                port.leave()?;
+                port.release_to_successor()?;
             }
         }
         shared.lifetime.detach();
@@ -86,7 +86,9 @@ impl Controller {
         let seats = state
             .seats
             .iter()
-            .map(|seat| DiskPort::resume(seat, &hba, (&mut claims, device.dma().arena().kept())))
+            .map(|seat| {
+                DiskPort::resume(seat, &hba, (&mut claims, device.dma().arena().persistent_words()))
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let vector = Vector::enable(&*device, state.options.interrupts, seats.len())?;
         if vector.kind() != state.interrupts || state.options.timeout.is_zero() {

@@ -139,11 +139,11 @@ impl Port {
         }
     }
 
-    /// Leaves its memory to the next process.
-    pub(super) fn leave(&mut self) -> Result<(), Error> {
+    /// Releases its memory to the next process; it stays allocated.
+    pub(super) fn release_to_successor(&mut self) -> Result<(), Error> {
         let lists = Arc::get_mut(&mut self.lists)
             .ok_or_else(|| Error::Busy("a port's memory is in use".into()))?;
-        lists.leave();
+        lists.release_to_successor();
         Ok(())
     }
 }

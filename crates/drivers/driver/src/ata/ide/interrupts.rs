@@ -89,7 +89,7 @@ impl Vectors {
         let Some(vector) = self.of_channel[usize::from(channel & 1)] else { return Ok(None) };
         match self.vectors.get(usize::from(vector)) {
             Some(Vector::Own(irq)) => Ok(Some(irq.clone())),
-            Some(Vector::Shared(fan_out)) => fan_out.outlet().map(|irq| Some(Arc::new(irq))),
+            Some(Vector::Shared(fan_out)) => fan_out.subscribe().map(|irq| Some(Arc::new(irq))),
             None => Err(Error::Protocol(format!("vector {vector} did not come"))),
         }
     }

@@ -166,7 +166,7 @@ impl Channel {
         let mode = if dma { Mode::best(&identity, function.chip.timings()) } else { Mode::Pio };
         let mut state = DriveState::new(data, identity, mode);
         if state.identity.cache {
-            let kept = function.device.dma().arena().kept();
+            let kept = function.device.dma().arena().persistent_words();
             let whose = (
                 state.identity.serial.as_str(),
                 u32::from(self.number) * u32::from(DRIVES) + u32::from(drive),

@@ -148,7 +148,9 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn kept() -> PersistentWords {
-        Arena::keeping(Region::new(1 << 16).unwrap(), 0x10_0000).kept().unwrap()
+        Arena::with_persistent_words(Region::new(1 << 16).unwrap(), 0x10_0000)
+            .persistent_words()
+            .unwrap()
     }
 
     #[test]

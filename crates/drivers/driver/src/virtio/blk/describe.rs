@@ -68,9 +68,9 @@ impl Requests {
         self.memory.span()
     }
 
-    /// Leaves its memory to who resumes it.
-    pub(super) fn leave(&mut self) {
-        self.memory.leave();
+    /// Releases its memory to the process that resumes the queue.
+    pub(super) fn release_to_successor(&mut self) {
+        self.memory.release_to_successor();
     }
 
     /// The slot of the chain that a device names `id`, if one can begin there.

@@ -62,8 +62,10 @@ impl VirtioBlkShared {
         (shape, mut info): (Shape, Info),
         (vectors, queues): (Option<Vec<Arc<Irq>>>, u16),
     ) -> Result<Self, Error> {
-        let (lifetime, kept) =
-            (ControllerState::new(transport.device.name()), transport.device.dma().arena().kept());
+        let (lifetime, kept) = (
+            ControllerState::new(transport.device.name()),
+            transport.device.dma().arena().persistent_words(),
+        );
         // A disk does not say whether it has lost its power. It has a name of its own only when it
         // is asked, and that of its function before.
         let has_run_on = Found::read(kept.as_ref()) == Found::Running;
@@ -329,9 +331,9 @@ impl Drop for VirtioBlkShared {
                     .device
                     .dma()
                     .arena()
-                    .kept()
+                    .persistent_words()
                     .iter()
-                    .for_each(|kept| Found::Running.note(kept));
+                    .for_each(|kept| Found::Running.record(kept));
             }
             let stopped = Controller::stop(self, &mut lock(&self.seats));
             self.lifetime.close();

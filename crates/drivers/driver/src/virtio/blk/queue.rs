@@ -330,11 +330,11 @@ impl Hardware for RequestQueue {
         })
     }
 
-    fn leave(&mut self, seats: &mut Vec<VirtqueueSlot>) {
+    fn release_to_successor(&mut self, seats: &mut Vec<VirtqueueSlot>) {
         if let Some(seat) = seats.get_mut(usize::from(self.number)) {
             seat.detached = true;
         }
-        self.virtqueue.take().iter_mut().for_each(Virtqueue::leave);
-        self.requests.leave();
+        self.virtqueue.take().iter_mut().for_each(Virtqueue::release_to_successor);
+        self.requests.release_to_successor();
     }
 }

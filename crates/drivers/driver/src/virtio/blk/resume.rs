@@ -56,7 +56,7 @@ impl Disk {
         let saved = Saved::new(DISK.0, DISK.1, &state)?;
         // From here on nothing fails.
         for seat in seats.iter_mut() {
-            mem::take(&mut seat.queue).iter_mut().for_each(Virtqueue::leave);
+            mem::take(&mut seat.queue).iter_mut().for_each(Virtqueue::release_to_successor);
         }
         shared.lifetime.detach();
         Ok(saved)
@@ -132,7 +132,7 @@ impl Disk {
             return Err(invalid("the saved state has another virtqueue than the disk"));
         }
         claims.commit();
-        let record = Record::find(transport.device.dma().arena().kept(), &name, 0);
+        let record = Record::find(transport.device.dma().arena().persistent_words(), &name, 0);
         let shared = VirtioBlkShared {
             lifetime,
             transport,

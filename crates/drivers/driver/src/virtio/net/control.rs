@@ -149,10 +149,10 @@ impl Control {
         })
     }
 
-    /// Leaves its memory to who resumes it.
-    pub(super) fn leave(&mut self) {
-        self.queue.leave();
-        self.command.leave();
+    /// Releases its memory to the process that resumes the queue.
+    pub(super) fn release_to_successor(&mut self) {
+        self.queue.release_to_successor();
+        self.command.release_to_successor();
         self.lost = true;
     }
 

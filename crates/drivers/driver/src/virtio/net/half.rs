@@ -16,9 +16,9 @@ pub(super) const NONE: u16 = u16::MAX;
 /// One virtqueue with the packets that went through it.
 ///
 /// Descriptors are numbered round and round, and almost every card gives them back as it got them:
-/// then those that it has are the [`held`](Self::held) ones before the next number, and whole runs
-/// of packets go and come back at once. After a card has given one back before its turn, free
-/// numbers are kept one by one until it has none.
+/// then those that it has are the [`outstanding`](Self::outstanding) ones before the next number,
+/// and whole runs of packets go and come back at once. After a card has given one back before its
+/// turn, free numbers are kept one by one until it has none.
 pub(super) struct PacketRing {
     queue: Virtqueue,
     /// By descriptor; an empty place is free, or already on its way back.
@@ -83,7 +83,7 @@ impl PacketRing {
     }
 
     /// Pieces that the card has.
-    pub(super) fn held(&self) -> u16 {
+    pub(super) fn outstanding(&self) -> u16 {
         self.held
     }
 
@@ -129,23 +129,23 @@ impl PacketRing {
         self.after(self.next, self.held.wrapping_neg())
     }
 
-    /// Lends packets of one piece to the card, from the start of `batch` on, up to the first of
-    /// which `lend` makes no address and bytes; it moves the buffer to the slot, which is empty.
+    /// Maps packets of one piece for the card, from the start of `batch` up to the first for which
+    /// `map` returns no address and length; `map` moves the buffer to the slot, which is empty.
     /// What does not fit stays, and so does what lies behind the end of a table; all does while
     /// numbers are scattered. Returns how many.
     #[inline(always)]
-    pub(super) fn lend_run(
+    pub(super) fn map_run(
         &mut self,
         batch: &mut [Packet],
         flags: u16,
-        lend: impl FnMut(&mut Packet, &mut Packet) -> Option<(u64, u32)>,
+        map: impl FnMut(&mut Packet, &mut Packet) -> Option<(u64, u32)>,
     ) -> usize {
         if self.scattered {
             return 0;
         }
         let room = self.room().min(batch.len());
         let count =
-            self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, lend);
+            self.queue.offer_run(self.next, flags, &mut batch[..room], &mut self.packets, map);
         self.next = self.after(self.next, count as u16);
         self.held += count as u16;
         count
@@ -175,10 +175,10 @@ impl PacketRing {
         count
     }
 
-    /// Lends a packet's pieces, for which there is [room](Self::room), to the card; `describe` says
+    /// Maps a packet's pieces, for which there is [room](Self::room), for the card; `describe` says
     /// of each, and of its address, what a descriptor says. A packet of which a piece has no
     /// address stays where it is.
-    pub(super) fn lend(
+    pub(super) fn map_packets(
         &mut self,
         pieces: &mut [Packet],
         describe: impl Fn(usize, &Packet, u64) -> Piece,
@@ -306,11 +306,11 @@ impl PacketRing {
         })
     }
 
-    /// Leaves it, with its buffers, to who claims it as saved. It takes nothing afterwards, and has
-    /// nothing.
-    pub(super) fn leave(&mut self) {
-        self.queue.leave();
-        self.packets.drain(..).for_each(Packet::leave);
+    /// Releases the ring and its buffers to the process that claims them as saved. The value is
+    /// empty afterwards, and takes no packets.
+    pub(super) fn release_to_successor(&mut self) {
+        self.queue.release_to_successor();
+        self.packets.drain(..).for_each(Packet::release_to_successor);
         (self.held, self.later) = (0, 0);
     }
 

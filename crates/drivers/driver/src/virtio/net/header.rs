@@ -65,10 +65,10 @@ pub(super) fn read_plain(packet: &Packet, merges: bool) -> Option<u32> {
     // The header is the last three quarters of the pair: flags, type and bytes of headers are a
     // half, and the number of buffers is its last two bytes.
     let pair = packet.buffer.as_ref()?.words_before(packet.start)?;
-    let head = u32::from_le(pair.half::<1>());
+    let head = u32::from_le(pair.u32_at::<1>());
     // No other flag, no segmentation, one buffer.
     let plain = head & !u32::from(net::DATA_VALID) == 0
-        && (!merges || u16::from_le(pair.quarter::<7>()) == 1);
+        && (!merges || u16::from_le(pair.u16_at::<7>()) == 1);
     plain.then_some(head)
 }
 

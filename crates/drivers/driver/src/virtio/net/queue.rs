@@ -92,10 +92,10 @@ impl PacketQueue {
         &self.shared.live[usize::from(self.index)]
     }
 
-    /// Lends `packet`, which was checked, to the card.
-    fn lend(&mut self, packet: &mut Packet) {
+    /// Maps `packet`, which was checked, for the card to receive into.
+    fn map_packet(&mut self, packet: &mut Packet) {
         let len = HEADER + self.limits.rx_room();
-        self.receive.lend(slice::from_mut(packet), |_, _, at| Piece {
+        self.receive.map_packets(slice::from_mut(packet), |_, _, at| Piece {
             address: at - u64::from(HEADER),
             len,
             flags: WRITE,
@@ -108,7 +108,7 @@ impl PacketQueue {
         let first = self.rest == 0;
         if !self.describe(&mut packet, len, first) {
             self.counters.rx_errors += 1;
-            self.lend(&mut packet);
+            self.map_packet(&mut packet);
             return Received::Dropped;
         }
         self.counters.rx_packets += u64::from(first);
@@ -157,7 +157,7 @@ impl PacketQueue {
         header::write(&batch[0]);
         self.counters.tx_bytes += batch.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
         self.counters.tx_packets += 1;
-        self.transmit.lend(batch, |index, packet, at| {
+        self.transmit.map_packets(batch, |index, packet, at| {
             let before = if index == 0 { HEADER } else { 0 };
             Piece { address: at - u64::from(before), len: packet.len + before, flags: 0 }
         });
@@ -175,7 +175,7 @@ impl PacketQueue {
             if provided.refused.is_some() {
                 return;
             }
-            self.lend(packet);
+            self.map_packet(packet);
             provided.count += 1;
         }
     }
@@ -240,8 +240,8 @@ impl Queue for PacketQueue {
         (self.receive.size(), self.transmit.size())
     }
 
-    fn held(&self) -> (u16, u16) {
-        (self.receive.held(), self.transmit.held())
+    fn outstanding(&self) -> (u16, u16) {
+        (self.receive.outstanding(), self.transmit.outstanding())
     }
 
     fn counters(&self) -> Counters {
@@ -254,7 +254,7 @@ impl Queue for PacketQueue {
         let room = self.limits.rx_room();
         while provided.count < batch.len() {
             let count =
-                self.receive.lend_run(&mut batch[provided.count..], WRITE, |packet, slot| {
+                self.receive.map_run(&mut batch[provided.count..], WRITE, |packet, slot| {
                     let address =
                         packet.buffer.as_ref()?.address_within(packet.start, HEADROOM, room)?;
                     slot.swap_place(packet);
@@ -305,7 +305,7 @@ impl Queue for PacketQueue {
         let longest = self.limits.max_frame();
         loop {
             let mut bytes = 0;
-            let sent = self.transmit.lend_run(&mut batch[provided.count..], 0, |packet, slot| {
+            let sent = self.transmit.map_run(&mut batch[provided.count..], 0, |packet, slot| {
                 let len = Limits::plain_len_within(packet, longest)?;
                 // It asks for nothing, so that its header is zero. One that does not begin as words
                 // do is unusual.
@@ -366,7 +366,7 @@ impl Queue for PacketQueue {
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {
-        self.leave()
+        self.save_and_detach()
     }
 }
 

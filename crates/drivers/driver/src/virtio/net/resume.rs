@@ -34,15 +34,15 @@ use crate::lifetime::lock;
 
 impl PacketQueue {
     /// See [`Queue::detach`].
-    pub(super) fn leave(&mut self) -> Result<Saved, Error> {
+    pub(super) fn save_and_detach(&mut self) -> Result<Saved, Error> {
         self.health.alive()?;
         let shared = self.shared.clone();
         let mut state = lock(&shared.state);
         let saved = Saved::new(QUEUE.0, QUEUE.1, &self.state()?)?;
         // From here on nothing fails.
         state.pairs.detach(self.index);
-        self.receive.leave();
-        self.transmit.leave();
+        self.receive.release_to_successor();
+        self.transmit.release_to_successor();
         self.health.detach();
         Ok(saved)
     }
@@ -172,7 +172,7 @@ impl Card {
         };
         let saved = Saved::new(CARD.0, CARD.1, &saved)?;
         if let Some(mut control) = state.control.take() {
-            control.leave();
+            control.release_to_successor();
         }
         shared.left.store(true, Ordering::Release);
         Ok(saved)

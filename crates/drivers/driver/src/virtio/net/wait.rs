@@ -102,7 +102,7 @@ impl PacketQueue {
         Ok(())
     }
 
-    fn look(&mut self, now: Instant) -> Result<(), Error> {
+    fn check_health(&mut self, now: Instant) -> Result<(), Error> {
         if self.receive.is_broken() || self.transmit.is_broken() {
             let damaged = Error::Fatal("it has damaged a virtqueue; open the card again".into());
             self.health.lose(self.shared.transport.device.name(), &damaged);
@@ -140,9 +140,9 @@ impl Source for PacketQueue {
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         self.health.alive()?;
-        self.look(now)?;
+        self.check_health(now)?;
         let due = self.waiter.tick(now)?;
-        let waiting = self.transmit.held() > 0;
+        let waiting = self.transmit.outstanding() > 0;
         if self.health.stalls(self.returned, waiting, now) {
             self.probe()?;
         }

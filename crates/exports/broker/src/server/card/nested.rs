@@ -11,20 +11,20 @@ use ring3_class::Error;
 use super::super::session_loop::SessionServer;
 use super::CardBroker;
 
-/// See the module. Dropping it removes the sockets; clients hear that the server is gone.
+/// See the module. Dropping it removes the sockets; clients are disconnected.
 pub struct EmbeddedCardServer(pub(super) CardBroker);
 
 impl EmbeddedCardServer {
-    /// What the loop sleeps on: readable when a [`turn`](Self::turn) has something to do for a
-    /// client. Its sleep may end with EINTR then.
+    /// What the loop sleeps on: readable when a [`run_once`](Self::run_once) has something to do
+    /// for a client. Its sleep may end with EINTR then.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.inside.lobby.reactor.descriptor()
     }
 
-    /// Hears clients, gives them what the card's queue has, and that what they send. True if there
-    /// is more to do already; otherwise the loop may sleep, until the descriptor is readable or the
-    /// card has something. An error is the card's end.
-    pub fn turn(&mut self) -> Result<bool, Error> {
+    /// Handles messages of clients, and moves packets between them and the card's queue. True if
+    /// there is more to do already; otherwise the loop may sleep until the descriptor is readable
+    /// or the card has packets. An error is final for the card.
+    pub fn run_once(&mut self) -> Result<bool, Error> {
         self.0.run_embedded()
     }
 }

@@ -129,7 +129,8 @@ impl Wire {
     /// Whether a packet more can be sent.
     #[inline]
     pub fn has_room(&self) -> bool {
-        let (depth, held) = (usize::from(self.queue.depth().1), usize::from(self.queue.held().1));
+        let (depth, held) =
+            (usize::from(self.queue.depth().1), usize::from(self.queue.outstanding().1));
         let least = if self.head == HEAD { self.max_pieces.into() } else { 1 };
         !self.heads.is_empty()
             && depth.saturating_sub(held + self.out.len()) >= least.min(depth)
@@ -182,7 +183,7 @@ impl Wire {
         mut back: impl FnMut(InFlightPiece, DmaBuffer),
     ) -> Result<(), Error> {
         let mut batch: [Packet; BATCH] = std::array::from_fn(|_| Packet::default());
-        while self.queue.held().1 > 0 {
+        while self.queue.outstanding().1 > 0 {
             let count = match self.queue.tx_return(&mut batch) {
                 Ok(count) => count,
                 Err(error) => return pass_final(error),

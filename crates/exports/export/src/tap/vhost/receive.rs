@@ -44,9 +44,9 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Hands the packets of `train` to vhost-net, which has room for a whole batch.
+    /// Maps the packets of `train` for vhost-net, which has room for a whole batch.
     #[inline]
-    pub fn lend(&mut self, from: usize, train: CoalescedPacket, vhost: &mut Vhost) {
+    pub fn map_packets(&mut self, from: usize, train: CoalescedPacket, vhost: &mut Vhost) {
         let packets = u64::from(train.packets);
         let pieces = self.trains.pieces(train).map(|(piece, skip)| (from + piece, skip));
         let head = pieces
@@ -66,7 +66,7 @@ impl Receiver<'_> {
         let skip = |piece: usize, skip: u32| {
             if piece == head { -(header::BYTES as i32) } else { skip as i32 }
         };
-        vhost.to_kernel.lend(
+        vhost.to_kernel.map_packets(
             &mut self.batch,
             pieces.map(|(piece, bytes)| (piece, skip(piece, bytes))),
             0,

@@ -78,17 +78,17 @@ impl Ring {
         self.free.len()
     }
 
-    /// Pieces that the kernel has, or that were not [vacated](Self::vacate).
+    /// Pieces that the kernel uses, or that were not [vacated](Self::vacate).
     #[inline]
-    pub fn held(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Lends packets of `batch` as one chain, for all of which there is [room](Self::room): for
+    /// Maps packets of `batch` as one chain, for all of which there is [room](Self::room): for
     /// each its place in the batch, and how many of its first bytes the kernel does not see, or how
     /// many before them it does. They are seen after [`publish`](Self::publish).
     #[inline]
-    pub fn lend(
+    pub fn map_packets(
         &mut self,
         batch: &mut [Packet],
         pieces: impl Iterator<Item = (usize, i32)>,
@@ -215,8 +215,8 @@ mod tests {
         let mut ring = Ring::new(&arena).unwrap();
         for lap in 0..1000u16 {
             let mut batch = packets(&arena, 3);
-            ring.lend(&mut batch, (0..3).map(|at| (at, 0)), 0);
-            assert!(batch.iter().all(|place| place.buffer.is_none()) && ring.held() == 3);
+            ring.map_packets(&mut batch, (0..3).map(|at| (at, 0)), 0);
+            assert!(batch.iter().all(|place| place.buffer.is_none()) && ring.outstanding() == 3);
             ring.publish();
             let head = {
                 let available = ring.places()[1] as *const u16;
@@ -230,7 +230,7 @@ mod tests {
                 assert_eq!(packet.token, token);
                 number = next;
             }
-            assert_eq!((number, ring.held()), (NONE, 0));
+            assert_eq!((number, ring.outstanding()), (NONE, 0));
         }
     }
 
@@ -239,7 +239,7 @@ mod tests {
         let arena = arena();
         let mut ring = Ring::new(&arena).unwrap();
         let mut batch = packets(&arena, 2);
-        (0..2).for_each(|at| ring.lend(&mut batch, std::iter::once((at, 0)), 0));
+        (0..2).for_each(|at| ring.map_packets(&mut batch, std::iter::once((at, 0)), 0));
         ring.publish();
         let mut count = [0; 8];
         rustix::io::read(ring.kick(), &mut count).unwrap();
@@ -251,7 +251,7 @@ mod tests {
         let arena = arena();
         let mut ring = Ring::new(&arena).unwrap();
         let mut batch = packets(&arena, 3);
-        (0..3).for_each(|at| ring.lend(&mut batch, std::iter::once((at, 0)), 0));
+        (0..3).for_each(|at| ring.map_packets(&mut batch, std::iter::once((at, 0)), 0));
         ring.publish();
         for (index, id) in [(0, 7), (1, 300), (2, u32::MAX)] {
             give_back(&ring, index, id, 0);
@@ -265,7 +265,7 @@ mod tests {
         let free = arena.free_bytes();
         let mut ring = Ring::new(&arena).unwrap();
         let mut batch = packets(&arena, 5);
-        ring.lend(&mut batch, (0..5).map(|at| (at, 0)), 0);
+        ring.map_packets(&mut batch, (0..5).map(|at| (at, 0)), 0);
         assert_eq!(ring.reclaim().count(), 5);
         drop((ring, batch));
         assert_eq!(arena.free_bytes(), free);
@@ -278,7 +278,7 @@ mod tests {
             let mut ring = Ring::new(&arena).unwrap();
             let mut batch = packets(&arena, 40);
             (0..20).for_each(|chain| {
-                ring.lend(&mut batch, [(2 * chain, 0), (2 * chain + 1, 12)].into_iter(), 0)
+                ring.map_packets(&mut batch, [(2 * chain, 0), (2 * chain + 1, 12)].into_iter(), 0)
             });
             ring.publish();
             let mut seen = Vec::new();
@@ -293,7 +293,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert_eq!(ring.held() + seen.len(), 40);
+            prop_assert_eq!(ring.outstanding() + seen.len(), 40);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Sender<'_> {
         vhost: &mut Vhost,
     ) -> Result<bool, QueueError> {
         let mut moved = self.take_back(queue)?;
-        self.lend(&mut vhost.from_kernel);
+        self.map_free_buffers(&mut vhost.from_kernel);
         if self.read.is_empty() {
             self.collect(&mut vhost.from_kernel, BATCH)?;
         }
@@ -57,21 +57,21 @@ impl Sender<'_> {
         // What was sent has to come back before the worker has nothing left to write into.
         self.block(
             queue,
-            !self.read.is_empty() || vhost.from_kernel.held() < usize::from(SIZE) / 2,
+            !self.read.is_empty() || vhost.from_kernel.outstanding() < usize::from(SIZE) / 2,
         );
         Ok(moved)
     }
 
-    /// Lends the buffers that are free.
+    /// Maps the free buffers for the kernel to write into.
     #[inline]
-    fn lend(&mut self, ring: &mut Ring) {
+    fn map_free_buffers(&mut self, ring: &mut Ring) {
         let before = header::BYTES as i32;
         let free = &mut self.ringing.free;
         while ring.room() > 0
             && let Some(last) = free.len().checked_sub(1)
         {
             free[last].len = self.layout.ring;
-            ring.lend(free, std::iter::once((last, -before)), WRITE);
+            ring.map_packets(free, std::iter::once((last, -before)), WRITE);
             free.truncate(last);
         }
         ring.publish();

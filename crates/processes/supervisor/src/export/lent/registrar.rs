@@ -27,8 +27,8 @@ pub(super) const EACH: Duration = Duration::from_millis(500);
 /// How long the thread may take to part with clients.
 const PARTING: Duration = Duration::from_secs(40);
 
-/// The thread that hears clients. Dropping it parts with them, after the disks have gone; its table
-/// is of no use then.
+/// The thread that handles clients. Dropping it disconnects them, after the disks have gone; its
+/// table is of no use then.
 pub struct RegistrationServer {
     table: Arc<Table>,
     stop: OwnedFd,
@@ -97,7 +97,7 @@ impl Drop for RegistrationServer {
             }
             None => {}
         }
-        // Clients hear of it by the end of their sockets, of which no other one is left open.
+        // Clients learn of it by the end of their sockets, of which no other one is left open.
         let mut lent = self.table.lock();
         lent.clients.clear();
         lent.regions.clear();
@@ -136,7 +136,7 @@ struct Registrar {
     control: Control,
     /// Their numbers.
     disks: Vec<(u32, MergeControl)>,
-    /// Bytes that all clients may lend.
+    /// Bytes that all clients may register.
     most: u64,
     pace: RegistrationRateLimit,
 }

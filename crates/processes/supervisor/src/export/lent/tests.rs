@@ -33,7 +33,7 @@ fn a_driver_is_told_of_all_that_lies_in_its_disk_and_of_nothing_else() {
 }
 
 #[test]
-fn the_next_ring3d_goes_on_with_what_was_lent_and_by_whom() {
+fn the_next_ring3d_goes_on_with_what_was_registered_and_by_whom() {
     let before = table();
     let mut fds: BTreeMap<_, _> = before.descriptors().into_iter().collect();
     assert_eq!(fds.keys().collect::<Vec<_>>(), ["lender.12", "lent.10", "lent.11"]);
@@ -93,7 +93,7 @@ fn who_waits_for_a_driver_that_never_comes_hears_that_the_disk_is_taken_away() {
 }
 
 #[test]
-fn a_client_that_lends_without_end_keeps_the_disk_waiting_twice_a_second_and_no_more_often() {
+fn a_client_that_registers_without_end_keeps_the_disk_waiting_twice_a_second_and_no_more_often() {
     let start = Instant::now();
     let (mut pace, mut now) = (RegistrationRateLimit::new(start), start);
     for _ in 0..AT_ONCE {

@@ -37,8 +37,8 @@ impl Carrier {
         (self.link, self.patience) = (None, None);
     }
 
-    /// The driver says how the link is.
-    pub fn hear(&mut self, up: bool) {
+    /// Sets the state of the link, as the driver reports it.
+    pub fn set_link(&mut self, up: bool) {
         self.link = Some(up);
         if up {
             // From here on, a link that goes is pulled.
@@ -70,7 +70,7 @@ mod tests {
     fn served(now: Instant) -> Carrier {
         let mut carrier = Carrier::default();
         carrier.begins(now);
-        carrier.hear(true);
+        carrier.set_link(true);
         assert_eq!(carrier.judge(now), Some(true));
         carrier
     }
@@ -82,9 +82,9 @@ mod tests {
         carrier.ends();
         assert_eq!((carrier.judge(now), carrier.due()), (None, None));
         carrier.begins(now);
-        carrier.hear(false);
+        carrier.set_link(false);
         assert_eq!(carrier.judge(now), None);
-        carrier.hear(true);
+        carrier.set_link(true);
         assert_eq!((carrier.judge(now), carrier.up), (None, true));
     }
 
@@ -93,7 +93,7 @@ mod tests {
         let now = Instant::now();
         let mut carrier = served(now);
         carrier.begins(now);
-        carrier.hear(false);
+        carrier.set_link(false);
         assert_eq!((carrier.judge(now), carrier.due()), (None, Some(now + NEGOTIATION)));
         assert_eq!(carrier.judge(now + NEGOTIATION), Some(false));
     }
@@ -102,9 +102,9 @@ mod tests {
     fn a_cable_that_is_pulled_is_told_at_once() {
         let now = Instant::now();
         let mut carrier = served(now);
-        carrier.hear(false);
+        carrier.set_link(false);
         assert_eq!(carrier.judge(now), Some(false));
-        carrier.hear(true);
+        carrier.set_link(true);
         assert_eq!(carrier.judge(now), Some(true));
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let now = Instant::now();
         let mut carrier = Carrier::default();
         carrier.begins(now);
-        carrier.hear(false);
+        carrier.set_link(false);
         assert_eq!(
             (carrier.judge(now), carrier.judge(now + NEGOTIATION), carrier.up),
             (None, None, false)

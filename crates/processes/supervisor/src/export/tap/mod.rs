@@ -4,7 +4,7 @@
 //! A TAP, whose descriptors are held here: it stays with its addresses, routes and carrier while
 //! drivers come and go, each of which is given copies of them. The kernel keeps what its users send
 //! meanwhile, as much as the interface's queue holds (`txqueuelen`). `watch` is the thread that
-//! hears what its users want.
+//! receives the settings that its users request.
 //!
 //! # Rights
 //! All that needs CAP_NET_ADMIN is done here, and all that is an ioctl: a driver reads and writes
@@ -236,13 +236,13 @@ impl Export for Tap {
         Ok(made)
     }
 
-    fn hear_link(&mut self, _: u16, link: &Link) {
+    fn handle_link(&mut self, _: u16, link: &Link) {
         let Some(made) = &self.made else { return };
         // A link that is gone may be negotiated anew by a driver that has just begun.
         if link.up {
             made.interface.set_speed(link);
         }
-        made.state().carrier.hear(link.up);
+        made.state().carrier.set_link(link.up);
         if let Err(error) = made.set_carrier() {
             tracing::warn!("{error}");
         }

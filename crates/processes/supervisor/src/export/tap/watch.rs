@@ -73,7 +73,7 @@ impl<'a> Watching<'a> {
 
     fn watch(&mut self) -> Result<(), Error> {
         while !self.made.over.load(Ordering::Acquire) {
-            self.look()?;
+            self.poll()?;
             let due = self.made.state().carrier.due();
             let next =
                 due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()).min(LOOK));
@@ -88,7 +88,7 @@ impl<'a> Watching<'a> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Error> {
+    fn poll(&mut self) -> Result<(), Error> {
         self.made.set_carrier()?;
         let index = self.made.state().index;
         let looked = self

@@ -27,7 +27,8 @@ pub(super) struct World {
     /// Something of a driver may go on.
     unfenced: bool,
     left: bool,
-    /// It is being said that a driver was killed that had served, and that nobody had accused.
+    /// It is being said that a driver was killed that had served, and of which no misbehaviour was
+    /// reported.
     orphaned: bool,
     fencing: bool,
     /// What must be answered.
@@ -218,7 +219,7 @@ fn the_first_thing_after_a_death_is_the_fence_and_the_kernel_is_asked_meanwhile(
 }
 
 #[test]
-fn while_users_lend_memory_they_get_no_errors_before_a_dead_drivers_device_is_fenced() {
+fn while_users_register_memory_they_get_no_errors_before_a_dead_drivers_device_is_fenced() {
     for (lent, first) in [(false, Action::StopExport { force: true }), (true, Action::KillStandby)]
     {
         let mut world = World::running();
@@ -263,7 +264,7 @@ fn a_driver_that_is_killed_before_it_serves_or_while_it_adopts_is_fenced() {
 }
 
 #[test]
-fn from_a_driver_that_was_accused_or_restarted_or_whose_successor_is_not_there_nothing_is_adopted()
+fn from_a_driver_that_was_reported_or_restarted_or_whose_successor_is_not_there_nothing_is_adopted()
 {
     let cases: [&[Event]; 4] = [
         &[Event::Unhealthy],
@@ -448,7 +449,7 @@ fn a_device_that_cannot_be_fenced_is_never_driven_and_a_restart_begins_with_the_
 }
 
 #[test]
-fn while_a_device_cannot_be_fenced_and_users_lend_memory_each_command_tries_the_fence_and_is_answered()
+fn while_a_device_cannot_be_fenced_and_users_register_memory_each_command_tries_the_fence_and_is_answered()
  {
     let mut world = World::running();
     world.machine.policy.lent = true;

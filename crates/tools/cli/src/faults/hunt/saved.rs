@@ -58,7 +58,7 @@ pub fn spec(seed: u64, index: u64) -> Spec {
 /// Drives the device at `uri`, leaves it, and goes on by what is left of that after `spec`.
 pub fn drive(spec: &Spec, uri: &Uri, load: &Load) -> Result<Ends> {
     let device = lone::open(uri)?;
-    let left = leave(spec, &device)?;
+    let left = save_device(spec, &device)?;
     go_on(device, &damaged(spec, &left)?, load)
 }
 
@@ -127,9 +127,9 @@ fn spoil(spec: &Spec, device: &Arc<dyn Device>) -> Result<()> {
     Ok(())
 }
 
-/// What the first driver leaves, with some requests that have ended and that it has not seen, and
-/// some that the device was not told of.
-fn leave(spec: &Spec, device: &Arc<dyn Device>) -> Result<Left> {
+/// Saves the state of a first driver, with some completed requests that it has not reaped, and some
+/// that are not submitted to the device yet.
+fn save_device(spec: &Spec, device: &Arc<dyn Device>) -> Result<Left> {
     let mut opened = Driver::open(device.clone(), None, &lone::settings())?;
     let mut queue = lone::disk(&opened)?.open_queue(DEPTH + 1 + LEFT)?;
     begin(spec, &mut *queue, lone::disk(&opened)?)?;
@@ -210,7 +210,7 @@ mod tests {
     /// Otherwise the hunt would look at refusals only.
     #[test]
     fn without_damage_every_shape_of_device_goes_on_and_nothing_is_wrong() {
-        each(|spec, device, load| go_on(device.clone(), &leave(spec, &device)?, load));
+        each(|spec, device, load| go_on(device.clone(), &save_device(spec, &device)?, load));
     }
 
     #[test]

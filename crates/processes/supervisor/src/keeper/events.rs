@@ -26,7 +26,7 @@ const TOLD: usize = 12;
 const OUTAGES: usize = 5;
 
 impl Keeper {
-    pub(super) fn hear_standby(&mut self) {
+    pub(super) fn handle_standby_event(&mut self) {
         let Some(standby) = &mut self.standby else { return };
         let (pid, report) = (standby.pid(), standby.report());
         match report {
@@ -56,12 +56,12 @@ impl Keeper {
         }
     }
 
-    pub(super) fn hear_driver(&mut self) {
+    pub(super) fn handle_driver_event(&mut self) {
         let Some(driver) = &mut self.driver else { return };
         let pid = driver.pid();
         self.messages += 1;
         if self.messages > MESSAGES {
-            return self.accuse(&format!(
+            return self.report_misbehaviour(&format!(
                 "driver {pid} breaks the protocol, and is ended: more than {MESSAGES} messages in \
                  a second"
             ));
@@ -70,9 +70,9 @@ impl Keeper {
             Ok(Some((report, fds))) => self.judge(pid, report, fds),
             // Its end follows, or is brought about.
             Ok(None) => {}
-            Err(error) => {
-                self.accuse(&format!("driver {pid} breaks the protocol, and is ended: {error}"))
-            }
+            Err(error) => self.report_misbehaviour(&format!(
+                "driver {pid} breaks the protocol, and is ended: {error}"
+            )),
         }
     }
 
@@ -81,7 +81,7 @@ impl Keeper {
             // Of one that is being ended anything may still come.
             return match self.machine.is_dying() {
                 true => {}
-                false => self.accuse(&format!(
+                false => self.report_misbehaviour(&format!(
                     "driver {pid} breaks the protocol, and is ended: {}",
                     word(&report, fds.len())
                 )),
@@ -95,7 +95,7 @@ impl Keeper {
                     .for_each(|why| self.relay(&format!("not used: {why}")));
                 let offered = Offered { disks, nics };
                 if let Err(why) = self.check(&offered) {
-                    return self.accuse(&format!("driver {pid}: {why}"));
+                    return self.report_misbehaviour(&format!("driver {pid}: {why}"));
                 }
                 self.facts = offered;
                 // Only who was told to adopt can have done it.
@@ -140,8 +140,8 @@ impl Keeper {
             }
             DriverMessage::Left => {
                 self.saved = fds.into_iter().next();
-                self.exporter.let_go();
-                self.dismiss();
+                self.exporter.close_retained();
+                self.release_driver();
                 Event::HandedOver
             }
             DriverMessage::Stopped => {
@@ -149,7 +149,7 @@ impl Keeper {
                 return self.relay(&format!("driver {pid} has stopped the device"));
             }
             DriverMessage::Failed { error, gone } => {
-                self.accuse_itself(pid, &error);
+                self.report_own_failure(pid, &error);
                 if gone && self.held.as_ref().is_some_and(super::device::ClaimedDevice::is_gone) {
                     self.queue.push_back(Event::Gone);
                 }
@@ -288,9 +288,9 @@ impl Keeper {
         self.dismissed.push(ended);
     }
 
-    /// Lets a driver go that has left its device. Killed, it runs no more; that its memory is given
-    /// back takes longer than users need to wait.
-    fn dismiss(&mut self) {
+    /// Kills a driver that has handed its device over. The kernel frees the process's memory in the
+    /// background: users do not wait for that.
+    fn release_driver(&mut self) {
         let Some(driver) = self.driver.take() else { return };
         driver.kill();
         self.note(&format!(
@@ -423,7 +423,7 @@ impl Keeper {
             self.shared.journal().note(&word);
         }
         told.into_iter().for_each(|line| self.note(&line));
-        self.survive();
+        self.persist();
     }
 
     /// Says it in the log and in the device's own. It may hold a driver's words.

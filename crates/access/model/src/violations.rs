@@ -1,13 +1,13 @@
 //! Where a driver broke a rule of its device's specification, in words.
 
-/// Complaints that are kept; the first ones, as they tell the cause of the others.
+/// Violations that are kept; the first ones, as they tell the cause of the others.
 const KEPT: usize = 64;
 
 /// What a model notes down; empty at the end of a driver's test.
 #[derive(Default)]
-pub(super) struct Complaints(Vec<String>);
+pub(super) struct Violations(Vec<String>);
 
-impl Complaints {
+impl Violations {
     /// The host broke a rule of the specification.
     #[cold]
     pub(super) fn add(&mut self, what: String) {
