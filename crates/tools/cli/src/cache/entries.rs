@@ -80,11 +80,15 @@ impl Entry {
     fn new(root: &Path, part: &str, name: String, kind: Kind) -> Option<Self> {
         let path = root.join(&name);
         let data = fs::symlink_metadata(&path).ok()?;
-        let kind = if data.is_symlink() { Kind::Unknown } else { kind };
+        let stamp = stamp(&path);
+        // The folder may be one that had other things in it before, and `tools` is a name that
+        // others use, too: what the setup script has fetched has its stamp.
+        let is_foreign = kind == Kind::Fetched && part != "apt" && stamp.is_none();
+        let kind = if data.is_symlink() || is_foreign { Kind::Unknown } else { kind };
         let note = fs::symlink_metadata(length_note(&path)).map_or(0, |note| allocated(&note));
         let made = match kind {
             // What is unpacked has the times of its package; the stamp is written when it is whole.
-            Kind::Fetched => stamp(&path).unwrap_or(data.modified().ok()?),
+            Kind::Fetched => stamp.unwrap_or(data.modified().ok()?),
             _ => data.modified().ok()?,
         };
         Some(Self { part: part.into(), name, kind, bytes: on_disk(&path, &data) + note, made })
@@ -149,7 +153,11 @@ fn part(root: &Path, name: &str) -> Vec<Entry> {
         }
         "dde" => hosted(root),
         "runs" => members(|_| Kind::Run),
-        "logs" | "split" => members(|_| Kind::Plain),
+        "logs" => members(|log| match log.starts_with("ring3-") {
+            true => Kind::Plain,
+            false => Kind::Unknown,
+        }),
+        "split" => members(|_| Kind::Plain),
         _ => whole(Kind::Unknown).into_iter().collect(),
     }
 }

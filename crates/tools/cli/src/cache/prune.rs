@@ -37,7 +37,11 @@ pub struct Done {
 
 /// Deletes from the cache at `root`; with `dry_run` it only says what.
 pub fn prune(root: &Path, wanted: &Wanted, dry_run: bool) -> Result<Done> {
-    let _setup = exclude(&root.join("setup.lock"), "a setup is at work in the cache")?;
+    let setup = root.join("setup.lock");
+    if !setup.exists() {
+        bail!("{} is no cache that ring3 has set up: it has no setup.lock", root.display());
+    }
+    let _setup = exclude(&setup, "a setup is at work in the cache")?;
     fs::create_dir_all(root.join("locks")).context("creating the folder of locks")?;
     let _runs = exclude(&root.join("locks/runs"), "a run is starting in the cache")?;
     if let Some(run) = live_run(root) {
@@ -172,6 +176,13 @@ mod tests {
         Wanted { parts: Vec::new(), older_than: Duration::ZERO, larger_than: 0 }
     }
 
+    /// A folder that the setup script has used.
+    fn cache() -> tempfile::TempDir {
+        let cache = tempfile::tempdir().unwrap();
+        put(cache.path(), "setup.lock", 0);
+        cache
+    }
+
     /// A file of the cache, with the folders above it.
     fn put(root: &Path, name: &str, bytes: usize) -> PathBuf {
         let path = root.join(name);
@@ -190,15 +201,19 @@ mod tests {
 
     #[test]
     fn parts_that_ring3_makes_are_deleted_and_nothing_else() {
-        let cache = tempfile::tempdir().unwrap();
+        let cache = cache();
         let root = cache.path();
         for name in [
             "tools/bin/qemu",
+            "tools/layout-1",
             "kernels/6.1/vmlinuz",
+            "kernels/6.1/layout-2",
+            "sources/mine/main.c",
+            "logs/mine.log",
             "snapshots/a.memory",
             "snapshots/a.memory.length",
             "dde/6.12/abc/net/lock",
-            "logs/one.log",
+            "logs/ring3-one.log",
             "split/guest/x",
             "runs/ring3-x/lock",
             "photos/one.jpg",
@@ -215,7 +230,7 @@ mod tests {
             [
                 "dde/6.12/abc",
                 "kernels/6.1",
-                "logs/one.log",
+                "logs/ring3-one.log",
                 "runs/ring3-x",
                 "snapshots/a.memory",
                 "split/guest",
@@ -227,14 +242,15 @@ mod tests {
         {
             assert!(!root.join(gone).exists(), "{gone}");
         }
-        for stays in ["photos/one.jpg", "notes.txt", "locks/snapshots+a.memory", "setup.log"] {
+        for stays in ["photos/one.jpg", "notes.txt", "sources/mine/main.c", "logs/mine.log", "locks/snapshots+a.memory", "setup.log"] {
             assert!(root.join(stays).exists(), "{stays}");
         }
     }
 
     #[test]
     fn a_dry_run_says_the_same_and_deletes_nothing() {
-        let cache = tempfile::tempdir().unwrap();
+        let cache = cache();
+        put(cache.path(), "tools/layout-1", 0);
         let file = put(cache.path(), "tools/bin/qemu", 10);
         assert_eq!(names(&prune(cache.path(), &everything(), true).unwrap()), ["tools"]);
         assert!(file.exists());
@@ -242,22 +258,22 @@ mod tests {
 
     #[test]
     fn only_what_is_old_and_large_enough_is_deleted() {
-        let cache = tempfile::tempdir().unwrap();
+        let cache = cache();
         let root = cache.path();
         for (name, bytes, days) in
-            [("logs/old-large", 1 << 20, 40), ("logs/old-small", 10, 40), ("logs/new", 1 << 20, 1)]
+            [("logs/ring3-large", 1 << 20, 40), ("logs/ring3-small", 10, 40), ("logs/ring3-new", 1 << 20, 1)]
         {
             make_old(&put(root, name, bytes), days * DAY);
         }
         let wanted = Wanted { older_than: 30 * DAY, larger_than: 100_000, ..everything() };
-        assert_eq!(names(&prune(root, &wanted, false).unwrap()), ["logs/old-large"]);
+        assert_eq!(names(&prune(root, &wanted, false).unwrap()), ["logs/ring3-large"]);
     }
 
     #[test]
     fn only_the_parts_that_are_named_are_deleted() {
-        let cache = tempfile::tempdir().unwrap();
+        let cache = cache();
         let root = cache.path();
-        for name in ["kernels/6.1/a", "kernels/6.12/a", "tools/a", "logs/a"] {
+        for name in ["kernels/6.1/layout-1", "kernels/6.12/layout-1", "tools/layout-1", "logs/ring3-a"] {
             put(root, name, 10);
         }
         let wanted = |part: &str| Wanted { parts: vec![part.into()], ..everything() };
@@ -268,12 +284,13 @@ mod tests {
 
     #[test]
     fn a_link_is_not_followed_and_stays() {
-        let (cache, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (cache, other) = (cache(), tempfile::tempdir().unwrap());
         let (root, outside) = (cache.path(), other.path());
         let file = put(outside, "precious/file", 10);
         fs::create_dir_all(root.join("snapshots")).unwrap();
         fs::create_dir_all(root.join("dde")).unwrap();
         fs::create_dir_all(root.join("tools")).unwrap();
+        put(root, "tools/layout-1", 0);
         for link in ["clang", "snapshots/a", "dde/6.12", "tools/inside", "runs"] {
             symlink(outside, root.join(link)).unwrap();
         }
@@ -287,9 +304,9 @@ mod tests {
 
     #[test]
     fn nothing_is_deleted_while_a_setup_is_at_work_or_a_guest_runs() {
-        let cache = tempfile::tempdir().unwrap();
+        let cache = cache();
         let root = cache.path();
-        let tools = put(root, "tools/a", 10);
+        let tools = put(root, "tools/layout-1", 10);
         for lock in ["setup.lock", "locks/runs", "runs/ring3-x/lock"] {
             let file = File::open(put(root, lock, 0)).unwrap();
             file.lock().unwrap();
@@ -302,7 +319,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_being_built_stays() {
-        let cache = tempfile::tempdir().unwrap();
+        let cache = cache();
         let root = cache.path();
         put(root, "snapshots/a", 10);
         put(root, "dde/6.12/abc/net/object", 10);
@@ -316,5 +333,13 @@ mod tests {
         assert_eq!((names(&done), kept), (vec![], vec!["dde/6.12/abc", "snapshots/a"]));
         drop(locks);
         assert_eq!(prune(root, &everything(), false).unwrap().deleted.len(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_ring3_has_not_set_up_is_refused() {
+        let cache = tempfile::tempdir().unwrap();
+        let file = put(cache.path(), "split/mine", 10);
+        let error = prune(cache.path(), &everything(), false).map(drop).unwrap_err();
+        assert!(error.to_string().contains("no setup.lock") && file.exists(), "{error}");
     }
 }
