@@ -2,9 +2,9 @@
 //!
 //! # Shape
 //! [`Claim::open`](open::Claim::open) turns a device's name into disks; [`attach`](attach::attach)
-//! makes room for their export. [`run`] exports them, says so, and serves until it is told to stop.
-//! The process is prepared before by [`ring3_process`]: a driver under a file system must not wait
-//! for that file system. [`net::run`] does the same for a network card, whose users wait for
+//! makes room for their export. [`run()`] exports them, says so, and serves until it is told to
+//! stop. The process is prepared before by [`ring3_process`]: a driver under a file system must not
+//! wait for that file system. [`net::run`] does the same for a network card, whose users wait for
 //! nothing, and [`serve::run`] for a disk that several processes share by sockets. [`drive`] is the
 //! process of a device that another one holds.
 //!

@@ -14,12 +14,12 @@
 //!
 //! # Options
 //! For every device: `arena`, `below` (see [`OpenOptions`](crate::OpenOptions)), `msi=off`,
-//! `msix=off`, `trace=EVENT` (QEMU reports it each time on its error output, see [`Qtest::said`];
-//! several with colons, `*` for any letters), `monitor=PATH` (QEMU's monitor protocol listens at
-//! that socket). For every disk controller what its disks are: `size` (1G), `file=PATH`, `null=on`,
-//! `bad=BLOCK` (a medium error there; `bad=8:write:16:read` in one direction), `rate` (bytes a
-//! second) and `commands` (a second); with `rate=1` a disk hangs, NVMe's from the second command
-//! on.
+//! `msix=off`, `trace=EVENT` (QEMU reports it each time on its error output, see
+//! [`Qtest::stderr_text`]; several with colons, `*` for any letters), `monitor=PATH` (QEMU's
+//! monitor protocol listens at that socket). For every disk controller what its disks are: `size`
+//! (1G), `file=PATH`, `null=on`, `bad=BLOCK` (a medium error there; `bad=8:write:16:read` in one
+//! direction), `rate` (bytes a second) and `commands` (a second); with `rate=1` a disk hangs,
+//! NVMe's from the second command on.
 //!
 //! For `nvme`: `namespaces` (1), `block`, `meta` and `zoned` (lists with colons: `block=512:4096`),
 //! `queues` (8). For `ich9-ahci`, `piix3-ide`, `piix4-ide` and `cmd646-ide`: `disks` (1; an AHCI

@@ -242,7 +242,14 @@ mod tests {
         {
             assert!(!root.join(gone).exists(), "{gone}");
         }
-        for stays in ["photos/one.jpg", "notes.txt", "sources/mine/main.c", "logs/mine.log", "locks/snapshots+a.memory", "setup.log"] {
+        for stays in [
+            "photos/one.jpg",
+            "notes.txt",
+            "sources/mine/main.c",
+            "logs/mine.log",
+            "locks/snapshots+a.memory",
+            "setup.log",
+        ] {
             assert!(root.join(stays).exists(), "{stays}");
         }
     }
@@ -260,9 +267,11 @@ mod tests {
     fn only_what_is_old_and_large_enough_is_deleted() {
         let cache = cache();
         let root = cache.path();
-        for (name, bytes, days) in
-            [("logs/ring3-large", 1 << 20, 40), ("logs/ring3-small", 10, 40), ("logs/ring3-new", 1 << 20, 1)]
-        {
+        for (name, bytes, days) in [
+            ("logs/ring3-large", 1 << 20, 40),
+            ("logs/ring3-small", 10, 40),
+            ("logs/ring3-new", 1 << 20, 1),
+        ] {
             make_old(&put(root, name, bytes), days * DAY);
         }
         let wanted = Wanted { older_than: 30 * DAY, larger_than: 100_000, ..everything() };
@@ -273,7 +282,9 @@ mod tests {
     fn only_the_parts_that_are_named_are_deleted() {
         let cache = cache();
         let root = cache.path();
-        for name in ["kernels/6.1/layout-1", "kernels/6.12/layout-1", "tools/layout-1", "logs/ring3-a"] {
+        for name in
+            ["kernels/6.1/layout-1", "kernels/6.12/layout-1", "tools/layout-1", "logs/ring3-a"]
+        {
             put(root, name, 10);
         }
         let wanted = |part: &str| Wanted { parts: vec![part.into()], ..everything() };
