@@ -261,24 +261,17 @@ impl Report {
     /// # Errors
     /// It cannot be read, or has something that is no report of this version.
     pub fn read_all(path: &Path) -> Result<Vec<Self>, Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Part {
-            Many(Vec<Report>),
-            One(Box<Report>),
-        }
         let name = path.display();
         let text = fs::read(path).map_err(|error| Error::os(format!("reading {name}"), error))?;
         let mut all = Vec::new();
         for part in serde_json::Deserializer::from_slice(&text).into_iter::<Value>() {
-            let parsed = part.and_then(|part| match part.is_array() {
-                true => serde_json::from_value(part).map(Part::Many),
-                false => serde_json::from_value(part).map(|one| Part::One(Box::new(one))),
+            let reports = part.and_then(|part| match part.is_array() {
+                true => serde_json::from_value(part),
+                false => serde_json::from_value(part).map(|report| vec![report]),
             });
-            match parsed.map_err(|error| Error::format(format!("{name}"), error))? {
-                Part::Many(many) => all.extend(many),
-                Part::One(one) => all.push(*one),
-            }
+            let reports: Vec<Self> =
+                reports.map_err(|error| Error::format(format!("{name}"), error))?;
+            all.extend(reports);
         }
         let wrong = all.iter().find_map(Self::defect);
         wrong.map_or(Ok(all), |wrong| Err(Error::Invalid(format!("{name}: {wrong}"))))
