@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ import msgspec
 from ring3_split import programs
 from ring3_split.errors import Refusal
 from ring3_split.files import write
-from ring3_split.stamps import digest, digest_of_files, stamp
+from ring3_split.stamps import digest, stamp
 
 LIMIT = 120  # seconds
 TICK = 20_000_000  # ns: times of files are those of the kernel's last tick
@@ -63,8 +64,8 @@ class Question:
             answer = read(self._ask(("-MD", "-MF", str(list_of_files))))
             files = _files(list_of_files)
         stamps = {name: stamp(self.root / name) for name in files}
-        # What changed meanwhile may have been read before it changed.
-        if all(changed < start for changed, _ in stamps.values()):
+        # What changed or vanished meanwhile may have been read before.
+        if all(0 < changed < start for changed, _ in stamps.values()):
             record = msgspec.json.encode(stamps)
             write(file, zlib.compress(record + b"\n" + msgspec.json.encode(answer), LEVEL))
         return answer
@@ -86,9 +87,10 @@ class Question:
         return done.stdout
 
 
+@cache
 def _version() -> str:
     """Names what reads an answer: another one may read something else."""
-    return digest_of_files(Path(__file__).parent, READERS)
+    return digest(*((Path(__file__).parent / name).read_text() for name in READERS))
 
 
 def _load(file: Path, root: Path, kind: type[Answer]) -> Answer | None:
