@@ -76,16 +76,16 @@ impl QueuePair {
         let mut queue =
             Self::build(namespace, depth, id).inspect_err(|_| shared.give_queue_id_back(id))?;
         // From here on dropping the queue gives its id back.
-        let created = match Self::create_for_first_time(&mut queue) {
+        let created = match Self::create_on_device(&mut queue) {
             // Somebody else has reset the controller, or it has crashed; that was found by this
             // command, behind which it was started again.
-            Err(Error::Fatal(_)) => Self::create_for_first_time(&mut queue),
+            Err(Error::Fatal(_)) => Self::create_on_device(&mut queue),
             created => created,
         };
         created.map(|()| queue)
     }
 
-    fn create_for_first_time(queue: &mut DiskQueue<Self>) -> Result<(), Error> {
+    fn create_on_device(queue: &mut DiskQueue<Self>) -> Result<(), Error> {
         queue.create(|pair, generation| {
             let shared = pair.shared.clone();
             let created = shared.command(|admin| {
