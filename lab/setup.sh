@@ -26,6 +26,7 @@
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
 #   lab/setup.sh systemd          systemd and udev of Debian 13, with all that they need, as one
 #                                 archive
+#   lab/setup.sh kexec            kexec-tools of Debian 13, with all that they need, as one archive
 #   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as
 #                                 one archive
 #   lab/setup.sh rivals           qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own
@@ -602,6 +603,14 @@ fetch_systemd() {
     pack systemd "$work/root.new"
 }
 
+# What loads the kernel that a running one starts.
+fetch_kexec() {
+    asked "$cache/kexec" "" [ -s "$cache/kexec/kexec.tar" ] || return 0
+    gather kexec "kexec (about 6 MB)" kexec-tools
+    put_together
+    pack kexec "$work/root.new"
+}
+
 # DPDK's forwarder, which network drivers are measured beside. Of its drivers and libraries, what
 # the cards need that ring3 drives: a tenth.
 fetch_dpdk() {
@@ -957,8 +966,8 @@ verify() {
     for made in initramfs snapshots vmlinux; do
         [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
     done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd dpdk rivals clang \
-        kbuild lwip afl cloc; do
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd kexec dpdk rivals \
+        clang kbuild lwip afl cloc; do
         [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
     done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
@@ -1031,6 +1040,7 @@ case "${1:-all}" in
     fio) fetch_fio ;;
     databases) fetch_databases ;;
     systemd) fetch_systemd ;;
+    kexec) fetch_kexec ;;
     tree) fetch_tree ;;
     verify) verify ;;
     kernel)

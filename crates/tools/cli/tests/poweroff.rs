@@ -1,7 +1,8 @@
 //! Machines with a real systemd that power off while a disk of ring3's is mounted and written to by
 //! a process that ignores SIGTERM: a supervised disk, and disks with the root file system on them,
 //! of `ring3 run` and of ring3d. The disk's image is looked at afterwards: a file system that was
-//! unmounted, or mounted read-only, needs no recovery.
+//! unmounted, or mounted read-only, needs no recovery. And one that starts another kernel by kexec
+//! with such a disk, which that kernel's own driver reads.
 //!
 //! `cargo test -p ring3-cli --test poweroff -- --ignored`, or `make test`.
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use installed::installed;
 use ring3_lab::{Backing, Cache, Device, Disk, Error, Guest, Need, Size};
 use supervised::with_programs;
+use tempfile::TempDir;
 
 const BUSY: &str = r#"
 status() { ring3 status scratch --json >/tmp/status 2>/tmp/refused; }
@@ -42,7 +44,36 @@ mount /dev/ring3/scratch /data || exit 1
 echo "kept" >/data/kept; sync
 sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9
     dd if=/dev/zero of=/data/written bs=4k count=4 conv=fsync 2>/dev/null; done' &
-sleep 2; systemctl poweroff --no-block; sleep 1000
+sleep 2
+"#;
+
+const POWER_OFF: &str = "systemctl poweroff --no-block; sleep 1000";
+
+/// The next kernel is this one's. It has the same programs and modules, and its own driver for the
+/// disk, and leaves the journal alone, which shows whether the disk was unmounted.
+const KEXEC: &str = r#"
+mkdir -p /next/job && cp -a /lab/bin /next/bin && cp -a /job/early /job/late /next/job/ || exit 1
+cat >/next/init <<'END'
+#!/bin/busybox sh
+export PATH=/bin
+mkdir -p /proc /sys /dev /data
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+exec >/dev/console 2>&1
+for stage in early late; do
+    while read -r file parameters; do
+        [ -e "/sys/module/${file%.ko}" ] || insmod /job/$stage/$file $parameters
+    done </job/$stage/order
+done
+for try in $(seq 200); do [ -b /dev/nvme0n1 ] && break; sleep 0.05; done
+mount -t ext4 -o ro,noload /dev/nvme0n1 /data && echo "by the next kernel: $(cat /data/kept)"
+[ -s /data/written ] && echo "by the next kernel: what was written"
+umount /data; poweroff -f
+END
+chmod 755 /next/init
+(cd /next && find . | cpio -o -H newc) >/run/initrd 2>/dev/null || exit 1
+line=$(tr ' ' '\n' </proc/cmdline | grep -E '^(console|intel_iommu)=' | tr '\n' ' ')
+kexec -s -l /job/kexec/vmlinuz --initrd=/run/initrd --command-line="$line" || exit 1
+systemctl kexec --no-block; sleep 1000
 "#;
 
 /// Byte 0x60 behind the superblock's begin, and in it: the journal is to be replayed. [Linux,
@@ -221,10 +252,34 @@ fn powered_off_with_root(name: &str, step: &str) -> String {
 fn a_machine_powers_off_with_a_mounted_disk_in_use_and_leaves_its_file_system_clean() {
     let folder = tempfile::tempdir().unwrap();
     let (image, cache) = image(folder.path(), 64 << 20);
-    let guest = guest("poweroff", &image, 64 << 20)
-        .file("/systemd/1.tar", &cache.path("systemd/systemd.tar"));
-    let guest = guest.file("/systemd/2.tar", &installed(folder.path())).step("busy", BUSY);
+    let guest = busy("poweroff", &folder, &image, &cache, POWER_OFF);
     assert_clean(&image, &powered_off(&guest, &cache));
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn a_machine_that_starts_another_kernel_leaves_a_mounted_disk_in_use_clean_and_that_one_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, cache) = image(folder.path(), 64 << 20);
+    ring3_lab::prepare(&cache, &[Need::Kexec], &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+    let guest = busy("kexec", &folder, &image, &cache, KEXEC).module("nvme");
+    let kernel = cache.path(format!("kernels/{}/vmlinuz", guest.kernel));
+    let guest = guest
+        .file("/systemd/3.tar", &cache.path("kexec/kexec.tar"))
+        .file("/job/kexec/vmlinuz", &kernel);
+    let console = powered_off(&guest, &cache);
+    for wanted in ["kept", "what was written"].map(|file| format!("by the next kernel: {file}")) {
+        assert!(console.contains(&wanted), "{wanted:?} is not in:\n{console}");
+    }
+    assert_clean(&image, &console);
+}
+
+/// A machine with systemd whose disk is written to, and which then runs `end`.
+fn busy(name: &str, folder: &TempDir, image: &Path, cache: &Cache, end: &str) -> Guest {
+    guest(name, image, 64 << 20)
+        .file("/systemd/1.tar", &cache.path("systemd/systemd.tar"))
+        .file("/systemd/2.tar", &installed(folder.path()))
+        .step("busy", &format!("{BUSY}{end}"))
 }
 
 /// The image of a disk with an empty file system, and the lab's files.

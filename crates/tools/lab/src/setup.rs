@@ -39,6 +39,8 @@ pub enum Need {
     Rivals,
     /// systemd as a guest's first process, `systemd/systemd.tar`.
     Systemd,
+    /// What loads the kernel that a running one starts, `kexec/kexec.tar`.
+    Kexec,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
     /// The compiler that reads kernel sources.
@@ -69,6 +71,7 @@ impl Need {
             Self::Dpdk => ("dpdk", None),
             Self::Rivals => ("rivals", None),
             Self::Systemd => ("systemd", None),
+            Self::Kexec => ("kexec", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
             Self::Source(version) => ("source", Some(version.as_ref())),
@@ -91,6 +94,7 @@ impl Need {
             Self::Dpdk => "dpdk".into(),
             Self::Rivals => "rivals".into(),
             Self::Systemd => "systemd".into(),
+            Self::Kexec => "kexec".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("sources/{version}"),
@@ -113,6 +117,7 @@ impl Need {
             Self::Dpdk => "DPDK's testpmd".into(),
             Self::Rivals => "QEMU's disk tools".into(),
             Self::Systemd => "systemd".into(),
+            Self::Kexec => "kexec".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
@@ -135,6 +140,7 @@ impl Need {
             | Self::Dpdk
             | Self::Rivals
             | Self::Systemd
+            | Self::Kexec
             | Self::Kernel(_) => PREPARE,
             Self::Clang
             | Self::Source(_)

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 18] = [
+const FETCHED: [(&str, &str); 19] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
@@ -21,6 +21,7 @@ const FETCHED: [(&str, &str); 18] = [
     ("dpdk", "DPDK's testpmd for guests"),
     ("fio", "fio for guests"),
     ("kbuild", "tools that build kernels"),
+    ("kexec", "kexec for guests"),
     ("lwip", "lwIP's source, for ring3 dde"),
     ("network", "network programs for guests"),
     ("python", "Python packages of ring3 split"),
