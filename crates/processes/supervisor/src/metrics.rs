@@ -457,6 +457,68 @@ mod tests {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
+    const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../etc/monitoring");
+
+    /// The rules of alerts and their own tests, where it is installed.
+    #[test]
+    fn promtool_finds_the_alert_rules_right() {
+        let program = std::env::var_os("RING3_PROMTOOL").unwrap_or("promtool".into());
+        let tests = format!("{MONITORING}/alerts.test.yaml");
+        let Ok(output) = Command::new(program).args(["test", "rules", &tests]).output() else {
+            return;
+        };
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    #[test]
+    fn alert_rules_and_dashboard_ask_for_metrics_and_states_that_there_are() {
+        let heads = text(&[]);
+        let known: Vec<&str> = heads
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+            .collect();
+        for file in ["alerts.yaml", "dashboard.json"] {
+            let content = std::fs::read_to_string(format!("{MONITORING}/{file}")).unwrap();
+            let mut asked = 0;
+            for (at, _) in content.match_indices("ring3_") {
+                let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_';
+                let name = content[at..].split(|byte| !is_name(byte)).next().unwrap();
+                assert!(known.contains(&name), "{file}: there is no metric {name}");
+                asked += 1;
+            }
+            assert!(asked > 5, "{file} asks for {asked} metrics");
+            // In JSON a quote has a backslash.
+            let content = content.replace('\\', "");
+            for (_, rest) in content.match_indices("state=").map(|(at, word)| {
+                content[at + word.len()..]
+                    .split_at(usize::from(content[at + word.len()..].starts_with('~')))
+            }) {
+                let states = rest.strip_prefix('"').unwrap().split('"').next().unwrap();
+                for state in states.split('|') {
+                    assert!(
+                        STATES.iter().any(|(_, name)| *name == state),
+                        "{file}: there is no state {state}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_dashboard_is_json_whose_panels_do_not_overlap() {
+        let content = std::fs::read_to_string(format!("{MONITORING}/dashboard.json")).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&content).unwrap();
+        let mut taken = std::collections::BTreeSet::new();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let [x, y, w, h] =
+                ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+            assert!(x + w <= 24, "{} is too wide", panel["title"]);
+            for place in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+                assert!(taken.insert(place), "{} lies on another panel", panel["title"]);
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn any_name_is_one_label(name in "\\PC*|.*|[\\\\\"\n]*") {
