@@ -62,6 +62,7 @@ class Apis:
             for name, line in table.get("variable", {}).items()
         ]
         self.answered: dict[str, str] = {}
+        self._found: dict[str, Api | None] = {}  # by symbol: it is asked again and again
         self.callbacks = {name: _notes(line) for name, line in table.get("callback", {}).items()}
         self.members = {name: str(line["is"]) for name, line in table.get("member", {}).items()}
         self.areas = {name: str(line["of"]) for name, line in table.get("area", {}).items()}
@@ -72,6 +73,11 @@ class Apis:
 
     def of(self, symbol: str) -> Api | None:
         """What is known of a function; None: it must be asked for."""
+        if symbol not in self._found:
+            self._found[symbol] = self._find(symbol)
+        return self._found[symbol]
+
+    def _find(self, symbol: str) -> Api | None:
         plain = symbol.removesuffix("_noprof")  # memory accounting of Linux 6.10 renames allocators
         if plain in self.exact:
             return self.exact[plain]
@@ -83,6 +89,7 @@ class Apis:
         Keys: "kernel NAME", "variable NAME".
         """
         more = copy(self)
+        more._found = {}
         names = {
             key.removeprefix("kernel "): way
             for key, way in answers.items()

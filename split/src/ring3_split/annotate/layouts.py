@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from ring3_split.model import Data, Layout, Member
 
@@ -20,7 +21,8 @@ class Layouts:
                     self.structs[name].members
                 ):
                     self.structs[name] = layout
-        self.patterns = tuple(omit)
+        self._omit = re.compile("|".join(map(translate, omit)) or "(?!)")
+        self._omitted: dict[str, bool] = {}
         self.fields = {
             f"{name}.{member.name}": member
             for name, layout in self.structs.items()
@@ -40,7 +42,10 @@ class Layouts:
 
     def omitted(self, field: str) -> bool:
         """Whether a field has no bytes to send."""
-        return any(fnmatchcase(field, pattern) for pattern in self.patterns)
+        known = self._omitted.get(field)
+        if known is None:
+            known = self._omitted[field] = self._omit.match(field) is not None
+        return known
 
     def count(self, struct: str) -> int:
         """Members that have bytes."""

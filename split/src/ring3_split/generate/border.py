@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ring3_split.annotate.addresses import Addresses
 from ring3_split.annotate.border import Check, Entry
@@ -24,6 +25,7 @@ from ring3_split.generate.units import Unit
 from ring3_split.model import Access, Layout, Member
 from ring3_split.plan.file import Plan, Recovery
 
+CALL = re.compile(r"\b(\w+)\s*\(")
 SIZE_OF = re.compile(r"sizeof\(struct (\w+)\)")
 ALIGNMENT = (
     32  # of what lies behind a net_device that does not say where [linux/netdevice.h: NETDEV_ALIGN]
@@ -211,8 +213,10 @@ class Border:
 
     def shared_word(self, name: str) -> bool:
         """Whether a member is the driver's own word that the user half changes atomically."""
-        word, layout = self.survey.border.words.get(name), self.layouts.get(name.partition(".")[0])
-        return word is not None and layout is not None and self._owns(layout)
+        if name not in self.survey.border.words:
+            return False
+        layout = self.layouts.get(name.partition(".")[0])
+        return layout is not None and self._owns(layout)
 
     def own_list(self, name: str) -> bool:
         """Whether a member is a head or link of a list in a struct of the driver's that crosses."""
@@ -423,6 +427,18 @@ class Border:
         self.table.conditions = {
             name: body for name, body in self.table.conditions.items() if name in asked
         }
+
+    @cached_property
+    def called_in_text(self) -> dict[str, list[tuple[str, int]]]:
+        """Where the driver's text has a name and "(": by name, a unit's text and the place behind.
+
+        One pass over each text: a pass for each function of the kernel takes most of a second.
+        """
+        found: dict[str, list[tuple[str, int]]] = {}
+        for unit in self.units:
+            for place in CALL.finditer(unit.code):
+                found.setdefault(place[1], []).append((unit.code, place.end()))
+        return found
 
     # Entries.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
@@ -198,16 +197,13 @@ def _require(border: Border, call: Call, more: Sequence[str] = ()) -> None:
 
 def _null(border: Border, call: Call) -> Iterator[str]:
     """The parameters for which the driver itself hands NULL to a function, at some place."""
-    for unit in border.units:
-        for place in re.finditer(rf"\b{call.name}\s*\(", unit.code):
-            handed = declarations.split(
-                unit.code[place.end() : declarations.closing(unit.code, place.end() - 1)]
-            )
-            yield from (
-                p.name
-                for p, value in zip(call.declared.parameters, handed, strict=False)
-                if value.strip() == "NULL"
-            )
+    for code, place in border.called_in_text.get(call.name, ()):
+        handed = declarations.split(code[place : declarations.closing(code, place - 1)])
+        yield from (
+            p.name
+            for p, value in zip(call.declared.parameters, handed, strict=False)
+            if value.strip() == "NULL"
+        )
 
 
 def _undo(border: Border, call: Call) -> Undo | None:

@@ -140,14 +140,15 @@ class Views:
             word = self.border.shared_word(name)
             if (member.struct in KERNELS and not word) or self.border.layouts.omitted(name):
                 continue
-            at = replace(
-                place, path=f"{place.path}{member.name}", offset=place.offset + member.offset
-            )
             inner = self.border.layouts.get(member.struct) if member.struct and not word else None
+            if inner is None and not way:
+                continue
+            path, offset = f"{place.path}{member.name}", place.offset + member.offset
+            at = Place(place.struct, place.tag, path, offset, place.base)
             if word and way:
                 found.append(Field(at.path, at.offset, member.size, "WORD"))
             elif inner is None:
-                found += self._field(name, member, at, "w" in way) if way and member.size else []
+                found += self._field(name, member, at, "w" in way) if member.size else []
             elif way and not _has_pointers(inner.members):
                 limits = self._within(member, inner.members) if "w" in way else ()
                 found.append(
