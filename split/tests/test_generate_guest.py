@@ -28,6 +28,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
                 "0.2",
                 "--lies",
                 "10000",
+                "--liar",
+                "40",
                 "--out",
                 str(folder),
             ]
@@ -82,3 +84,13 @@ def test_the_kernel_survives_messages_that_no_user_half_would_send(log: str) -> 
 
 def test_the_kernel_says_nothing_of_a_bug(log: str) -> None:
     assert "the kernel is well" in log
+
+
+def test_it_works_behind_messages_that_were_wrong_without_a_new_module(log: str) -> None:
+    assert "it worked without a new module" in log
+
+
+def test_it_comes_back_after_a_user_half_that_knows_types(log: str) -> None:
+    assert re.search("== calls, members and probes of.*\n(.*\n)*40 upcalls of one that", log)
+    once_more = log.partition("== it works once more")[2].partition("\n==")[0]
+    assert "Recording source   : mixer" in once_more

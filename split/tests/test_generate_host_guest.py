@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("pvscsi")
     plan = [f"--{what}={EXAMPLES}/vmw_pvscsi.{what}.toml" for what in ("plan", "annotations")]
-    assert cli.main(["run", "--guest", *plan, "--lies", "4000", "--out", str(folder)]) == 0
+    lies = ["--lies", "4000", "--liar", "40"]
+    assert cli.main(["run", "--guest", *plan, *lies, "--out", str(folder)]) == 0
     return (folder / "run.log").read_text()
 
 
@@ -49,3 +51,8 @@ def test_the_disk_works_after_its_user_half_has_died_in_the_middle_of_probes(log
 def test_the_kernel_says_nothing_of_a_bug_after_lies_in_probes(log: str) -> None:
     assert "messages, " in part(log, "messages that no user half would send")
     assert "the kernel is well" in log
+
+
+def test_the_disk_comes_back_after_a_user_half_that_knows_types(log: str) -> None:
+    assert re.search("== calls, members and probes of.*\n40 upcalls of one that knows types", log)
+    assert "write: IOPS=" in part(log, "it works once more")

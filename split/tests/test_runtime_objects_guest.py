@@ -45,6 +45,8 @@ ifconfig lo up && echo "rtnl is free"
 echo 0 >$deadline
 # What the kernel half still has goes.
 cat $at >/dev/null
+once; echo "after an error: $(cat $at)"
+once; echo "after a success: $(cat $at)"
 echo {MANY} >$at || echo "the upcalls have failed"
 wait $half; cat /tmp/liar
 cat $at >/dev/null
@@ -94,6 +96,11 @@ def test_what_a_call_has_freed_is_no_object_any_more(said: str) -> None:
 def test_what_was_taken_by_an_object_is_given_back_before_it_ends(said: str) -> None:
     assert "a thing ends with 0 holders" in said
     assert "a thing ends with 1 holders" not in said
+
+
+def test_who_answers_with_an_error_keeps_nothing_that_its_calls_have_taken(said: str) -> None:
+    assert "after an error: thing with 0 holders" in said
+    assert "after a success: thing with 1 holders" in said
 
 
 def test_an_object_that_lies_where_another_one_has_ended_can_be_used(said: str) -> None:

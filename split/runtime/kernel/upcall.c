@@ -269,7 +269,11 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 			why = left == 0 ? "the user half does not answer" : left < 0 ?
 			      "the caller is killed" : "the user half has died, or gave it up";
 	}
-	if (frame->failed)
+	/*
+	 * Who answers with an error is to have given back all that it took: its caller goes by
+	 * that, and never calls what would give it back.
+	 */
+	if (frame->failed || (frame->entry->failure < 0 && (int)frame->result < 0))
 		split_undo(frame);
 	if (why) {
 		/*

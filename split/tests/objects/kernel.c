@@ -165,8 +165,14 @@ static ssize_t look(struct file *file, char __user *to, size_t size, loff_t *at)
 
 	if (*at)
 		return 0;
-	snprintf(text, sizeof(text), "thing %s, part %lu\n", box.thing ? "there" : "none",
-		 box.part ? box.part->number : 0);
+	if (box.thing) {
+		snprintf(text, sizeof(text), "thing with %lu holders\n", box.thing->holders);
+		kfree(box.thing->label);
+	} else {
+		snprintf(text, sizeof(text), "thing none, part %lu\n",
+			 box.part ? box.part->number : 0);
+	}
+	kfree(box.thing);
 	kfree(box.part);
 	box = (struct box){};
 	return simple_read_from_buffer(to, size, at, text, strlen(text));

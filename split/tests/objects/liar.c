@@ -99,6 +99,17 @@ static void memory_that_the_kernel_half_goes_by(void)
 		call(SPLIT_CALL_ALLOCATE, sizeof(struct part));
 }
 
+// It answers with an error, or with none, and has not given back what it took.
+static void a_thing_that_stays_held(long answer)
+{
+	__u64 thing = (__u64)call(MAKE, 0);
+
+	members(0, argument(0))[0] = thing;
+	call(SPLIT_CALL_STEP, 0);
+	printf("a thing is kept: %s\n", said(call(HOLD, thing)));
+	frames[0].result = answer;
+}
+
 // 1 for a MiB that came and went.
 static long memory_that_only_it_knows(void)
 {
@@ -196,6 +207,10 @@ int main(int argc, char **argv)
 		rtnl();
 	if (next(0))
 		rtnl_of_who_waits();
+	if (next(0))
+		a_thing_that_stays_held(-EIO);
+	if (next(0))
+		a_thing_that_stays_held(0);
 	for (long i = 0; i < many && next(0); i++) {
 		nulls += !argument(0);
 		memory += memory_that_only_it_knows();

@@ -23,7 +23,7 @@ traffic_goes() {
 act() {
     name=$(interface "$CARD")
     case $1 in
-        probe) echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind" && bound ;;
+        probe) unbound && bound ;;
         mtu) ip link set dev "$name" mtu 1400; ip link set dev "$name" mtu 1500 ;;
         open) ip link set dev "$name" down; ip link set dev "$name" up ;;
         watchdog) usleep 2500000 ;;

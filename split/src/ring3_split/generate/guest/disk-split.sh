@@ -68,7 +68,7 @@ often() {
     # A probe of a few milliseconds would be over before anybody has died.
     echo 200 >/sys/module/ring3_split/parameters/delay_us
     for after in $(seq 0 8 120); do
-        echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind"
+        unbound
         dies "$after" bound || return
         bound || return
     done
@@ -80,7 +80,7 @@ often() {
 
 probed() {
     bound
-    echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind"
+    unbound
 }
 
 lies() {

@@ -54,7 +54,7 @@ often() {
     # A probe of a few milliseconds would be over before anybody has died.
     echo 200 >/sys/module/ring3_split/parameters/delay_us
     for after in 0 2 4 6 8 $(seq 10 40 250); do
-        echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind"
+        unbound
         dies "$after" bound || return
         bound || return
     done

@@ -44,4 +44,12 @@ alone() {
 
 lies() { fuzzed sound mixer "/dev/snd/controlC$(card)"; }
 
-honest() { split_restart; }
+# Who knows types has also probed: what it has left in the driver's structs goes with the module.
+honest() { if [ "$UPCALLS" = 0 ]; then split_restart; else split_reload; fi; }
+
+# Before, an honest one works behind the one whose messages were wrong: it needs no new module.
+knows() {
+    split_restart && works >/dev/null && split_kill || return
+    echo "it worked without a new module"
+    lied_to sound mixer "/dev/snd/controlC$(card)"
+}

@@ -65,10 +65,20 @@ dies() {
     split_restart >/dev/null
 }
 
-# The driver has the device, again if need be.
-bound() {
-    [ -e "/sys/bus/pci/drivers/$DRIVER/$CARD" ] || echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/bind"
+# The module's name, as the kernel writes it.
+module() { echo "$DRIVER" | tr - _; }
+
+# The driver's folder on the bus. Drivers name themselves, most of them after their module.
+on_bus() {
+    for name in "$DRIVER" "$(module)"; do
+        [ ! -e "/sys/bus/pci/drivers/$name" ] || { echo "/sys/bus/pci/drivers/$name"; return; }
+    done
+    return 1
 }
+
+# The driver has the device, again if need be; or has it no more.
+bound() { [ -e "$(on_bus)/$CARD" ] || echo "$CARD" >"$(on_bus)/bind"; }
+unbound() { echo "$CARD" >"$(on_bus)/unbind"; }
 
 # In which entries it has died, and how often.
 deaths() {
@@ -76,10 +86,28 @@ deaths() {
         sort | uniq -c
 }
 
+# The driver's module goes, or it is said what that waits for.
+driver_unload() {
+    rmmod "$(module)" &
+    removing=$!
+    for try in $(seq $((300 * ${SLOWNESS:-1}))); do
+        [ -e "/proc/$removing/stack" ] || break
+        usleep 100000
+    done
+    if [ -e "/proc/$removing/stack" ]; then
+        echo "it is not unloaded after half a minute, and waits or runs in:"
+        cat "/proc/$removing/stack"
+        echo l >/proc/sysrq-trigger
+        dmesg | tail -n 60
+        return 1
+    fi
+    wait $removing
+}
+
 # What a user half that lied has left in the driver's structs goes with its module, which is
 # unloaded while there is no user half. Parameters are the module's.
 split_reload() {
-    rmmod "$(echo "$DRIVER" | tr - _)" || return
+    driver_unload || return
     echo "it is unloaded without a user half"
     count=$(grep -c ' attached' /tmp/user-half.log)
     # Who has tried what fails without one has made this short.
@@ -131,7 +159,7 @@ runtime_unload() {
 }
 
 split_unload() {
-    rmmod "$(echo "$DRIVER" | tr - _)" && runtime_unload || return
+    rmmod "$(module)" && runtime_unload || return
     cat /tmp/user-half.log
 }
 
@@ -148,7 +176,7 @@ kernel_is_well() {
         dmesg | tail -n 60
         return 1
     fi
-    dmesg | grep -E "ring3_split|$(echo "$DRIVER" | tr - _):" | tail -n 60
+    dmesg | grep -E "ring3_split|$(module):" | tail -n 60
     echo "the kernel is well"
 }
 
@@ -158,7 +186,7 @@ failures() { cat /sys/module/ring3_split/parameters/failed; }
 # fuzzed WORK: a user half that lies answers while WORK is done again and again, until all lies are
 # told.
 fuzzed() {
-    fuzz "$(echo "$DRIVER" | tr - _)" "$LAYOUT" "${SEED:-1}" "$MESSAGES" >/tmp/fuzz 2>&1 &
+    fuzz "$(module)" "$LAYOUT" "${SEED:-1}" "$MESSAGES" >/tmp/fuzz 2>&1 &
     fuzzer=$!
     while kill -0 $fuzzer 2>/dev/null; do "$@" >/dev/null 2>&1; done
     wait $fuzzer
@@ -174,12 +202,14 @@ lied_to() {
     liar=$!
     while kill -0 $liar 2>/dev/null; do
         "$@"
-        echo "$CARD" >"/sys/bus/pci/drivers/$DRIVER/unbind"
+        unbound
         bound
     done >/dev/null 2>&1
     wait $liar
     code=$?
     cat /tmp/liar
+    # Who was asked nothing has shown nothing.
+    ! grep -q '^0 upcalls' /tmp/liar || return
     return $code
 }
 
