@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from ring3_split.annotate.addresses import ATOMIC, Addresses
 from ring3_split.annotate.border import Ways
@@ -87,6 +88,7 @@ def around(field: str) -> Iterator[str]:
         field = field.rpartition(".")[0]
 
 
+@cache
 def ways(one: str, other: str) -> str:
     """The union of two ways."""
     return "".join(way for way in "rw" if way in one + other)

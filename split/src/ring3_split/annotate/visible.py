@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from ring3_split.annotate.addresses import CONSTANT, DIRECTIONS, UNTOUCHED
 from ring3_split.annotate.api import Api
@@ -43,6 +44,7 @@ class Visible:
     user: Ways = field(init=False)
     kernel: Ways = field(init=False)
     _reached: dict[str, set[str]] = field(default_factory=dict)
+    _called_by: dict[str, Ways] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.user = self.touched.fields(self.halves.user_code)
@@ -131,6 +133,11 @@ class Visible:
 
     def _called(self, function: str) -> Ways:
         """What kernel functions touch that a kernel-half function calls, by argument structs."""
+        if function not in self._called_by:
+            self._called_by[function] = self._calls_of(function)
+        return self._called_by[function]
+
+    def _calls_of(self, function: str) -> Ways:
         if function not in self.halves.kernel_code:
             return {}
         found: Ways = {}
@@ -160,7 +167,7 @@ class Visible:
                 else "rw"
             )
             for struct in self._reach(target[1]):
-                found = _joined(found, dict.fromkeys(self._members().get(struct, ()), way))
+                found = _joined(found, dict.fromkeys(self._members.get(struct, ()), way))
         return found
 
     def _reach(self, struct: str) -> set[str]:
@@ -186,6 +193,7 @@ class Visible:
         layout = self.touched.layouts.get(struct)
         return layout is not None and is_header(layout.file)
 
+    @cached_property
     def _members(self) -> dict[str, list[str]]:
         """Fields that the user half touches, by struct."""
         found: dict[str, list[str]] = defaultdict(list)

@@ -37,7 +37,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Reads the parts of the kernel that call drivers, and compares each call with "
         "the tables.",
     )
-    tables = ", ".join(context.tables())
+    tables = ", ".join(context.names())
     parser.add_argument(
         "--family",
         action="append",

@@ -62,16 +62,21 @@ class Entry:
     why: str = ""
 
 
+def names() -> list[str]:
+    """The tables' names, without reading them."""
+    files = resources.files(__package__).joinpath("table").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files)
+
+
 @cache
 def tables() -> dict[str, dict[str, Row]]:
     """The tables by name.
 
     "struct.member", "struct.*" for all others of a struct, or "api:argument".
     """
-    files = sorted(
-        resources.files(__package__).joinpath("table").iterdir(), key=lambda file: file.name
-    )
-    return {file.name.removesuffix(".toml"): parse(file.read_bytes(), file.name) for file in files}
+    folder = resources.files(__package__).joinpath("table")
+    files = {name: folder.joinpath(f"{name}.toml") for name in names()}
+    return {name: parse(file.read_bytes(), file.name) for name, file in files.items()}
 
 
 @cache

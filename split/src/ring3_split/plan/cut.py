@@ -15,14 +15,15 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-
-import networkx as nx
-from networkx.algorithms.flow import preflow_push
+from typing import TYPE_CHECKING
 
 from ring3_split.graph import lines
 from ring3_split.plan.constraints import Constraints, Node, State, constraints, functions
 from ring3_split.plan.subject import Subject
 from ring3_split.plan.weights import Weights
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 SOURCE, SINK = "source", "sink"
 
@@ -111,6 +112,10 @@ class Problem:
         self, line: int, crossing: int, inside: frozenset[Node], limit: Set[Node] | None
     ) -> Point:
         """The best placement that has all of `inside`, and nothing that is not in `limit`."""
+        # A third of the time in which a command starts, and most commands cut nothing.
+        import networkx as nx  # noqa: PLC0415
+        from networkx.algorithms.flow import preflow_push  # noqa: PLC0415
+
         network: nx.DiGraph[object] = nx.DiGraph()
         network.add_nodes_from((SOURCE, SINK))
         for (tail, head), capacity in self._capacities(line, crossing, inside, limit).items():
