@@ -83,3 +83,48 @@ def test_a_compiler_that_has_changed_is_asked_again(question: Question, tmp_path
 def test_a_compiler_that_is_not_there_is_refused(question: Question) -> None:
     with pytest.raises(Refusal, match=r"a\.c: .*No such file"):
         asked(replace(question, command=("/nowhere/clang", *question.command[1:])))
+
+
+@pytest.fixture
+def behind(question: Question) -> Question:
+    """A question about what the unit declares."""
+    clang = question.command[0]
+    return replace(
+        question,
+        command=(clang, "-x", "c", "-fsyntax-only", "-Xclang", "-ast-dump", "-"),
+        text='#include "a.c"\nenum { LENGTH = sizeof(a) };\n',
+        unit=(clang, "-x", "c-header", "a.c"),
+    )
+
+
+def length(question: Question) -> str:
+    tree = question.answer(str, str)
+    return tree.partition(" LENGTH ")[2].partition("value: Int ")[2].partition("\n")[0]
+
+
+def test_of_a_unit_that_was_parsed_the_same_is_said(behind: Question) -> None:
+    assert length(behind) == length(replace(behind, unit=(), key="other")) == "12"
+
+
+def test_a_unit_is_parsed_once_for_all_questions(behind: Question, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    program = tmp_path / "counting"
+    program.write_text(f'#!/bin/sh\necho >>{count}\nexec {behind.command[0]} "$@"\n')
+    program.chmod(0o755)
+    counted = replace(behind, unit=(str(program), *behind.unit[1:]))
+    for more in ("1", "2", "3"):
+        length(replace(counted, text=f"{counted.text}enum {{ MORE = {more} }};\n"))
+    assert count.read_text() == "\n"
+
+
+def test_a_header_that_changes_behind_a_parsed_unit_is_read_again(behind: Question) -> None:
+    assert length(behind) == "12"
+    (behind.root / "a header.h").write_text("#define SIZE 44\n")
+    os.utime(behind.root / "a header.h", ns=(1, 1))
+    assert length(behind) == "176"
+
+
+def test_what_is_wrong_in_a_question_is_refused_with_its_place(behind: Question) -> None:
+    wrong = replace(behind, text='#include "a.c"\nenum { LENGTH = sizeof(b) };\n')
+    with pytest.raises(Refusal, match=r"a\.c: <stdin>:1:\d+: error: use of undeclared"):
+        length(wrong)

@@ -7,7 +7,6 @@ asked the same, reads some thousand headers for seconds to say the same.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import tempfile
 import time
@@ -24,13 +23,13 @@ import msgspec
 from ring3_split import programs
 from ring3_split.errors import Refusal
 from ring3_split.files import write
+from ring3_split.generate.parsed import files, parsed
 from ring3_split.stamps import digest, stamp
 
 LIMIT = 120  # seconds
 TICK = 20_000_000  # ns: times of files are those of the kernel's last tick
-READERS = ("answers.py", "declarations.py", "units.py")
+READERS = ("answers.py", "declarations.py", "parsed.py", "units.py")
 LEVEL = 1  # of compression: a fifth is left
-WORD = re.compile(r"(?:\\[ #]|\$\$|\S)+")
 
 Answer = TypeVar("Answer")
 
@@ -47,6 +46,7 @@ class Question:
     compiler: str  # its version
     command: tuple[str, ...]
     text: str
+    unit: tuple[str, ...] = ()  # a command that parses what the text's first line includes
 
     def answer(self, kind: type[Answer], read: Callable[[str], Answer]) -> Answer:
         """What `read` makes of what clang says, from the cache if nothing has changed since.
@@ -60,10 +60,9 @@ class Question:
             return known
         start = time.time_ns() - TICK
         with tempfile.TemporaryDirectory(prefix="ring3-") as folder:
-            list_of_files = Path(folder) / "files"
-            answer = read(self._ask(("-MD", "-MF", str(list_of_files))))
-            files = _files(list_of_files)
-        stamps = {name: stamp(self.root / name) for name in files}
+            said, names = self._ask_parsed() or self._ask(Path(folder) / "files")
+        answer = read(said)
+        stamps = {name: stamp(self.root / name) for name in names}
         # What changed or vanished meanwhile may have been read before.
         if all(0 < changed < start for changed, _ in stamps.values()):
             record = msgspec.json.encode(stamps)
@@ -76,15 +75,35 @@ class Question:
         name = digest(self.key, self.source, kind, *self.command, self.text)
         return folder / f"{Path(self.source).name}.{name}.json.z"
 
-    def _ask(self, more: tuple[str, ...]) -> str:
+    def _ask_parsed(self) -> tuple[str, tuple[str, ...]] | None:
+        """What clang says behind the parsed unit, and the files that this was read from.
+
+        None if there is no such unit, or a file of it has changed.
+        """
+        unit = parsed(self.root, (self.key, self.stamp), self.unit) if self.unit else None
+        if unit is None:
+            return None
+        text = self.text.partition("\n")[2]
+        done = self._run(("-include-pch", str(unit.file)), text)
+        if done.returncode and "<stdin>:" in done.stderr:
+            raise self._refusal(done)
+        return None if done.returncode else (done.stdout, unit.files)
+
+    def _ask(self, listed: Path) -> tuple[str, tuple[str, ...]]:
+        done = self._run(("-MD", "-MF", str(listed)), self.text)
+        if done.returncode:
+            raise self._refusal(done)
+        return done.stdout, tuple(files(listed))
+
+    def _run(self, more: tuple[str, ...], text: str) -> subprocess.CompletedProcess[str]:
         try:
-            done = programs.run((*self.command, *more), self.root, LIMIT, text=self.text)
+            return programs.run((*self.command, *more), self.root, LIMIT, text=text)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Refusal(f"{self.source}: {error}") from error
-        if done.returncode:
-            errors = (line for line in done.stderr.splitlines() if "error" in line)
-            raise Refusal(f"{self.source}: {next(errors, done.stderr[-200:])}")
-        return done.stdout
+
+    def _refusal(self, done: subprocess.CompletedProcess[str]) -> Refusal:
+        errors = (line for line in done.stderr.splitlines() if "error" in line)
+        return Refusal(f"{self.source}: {next(errors, done.stderr[-200:])}")
 
 
 @cache
@@ -96,8 +115,8 @@ def _version() -> str:
 def _load(file: Path, root: Path, kind: type[Answer]) -> Answer | None:
     try:
         record, _, answer = zlib.decompress(file.read_bytes()).partition(b"\n")
-        files = msgspec.json.decode(record, type=dict[str, tuple[int, int]])
-        if any(stamp(root / name) != was for name, was in files.items()):
+        stamps = msgspec.json.decode(record, type=dict[str, tuple[int, int]])
+        if any(stamp(root / name) != was for name, was in stamps.items()):
             return None
         known = msgspec.json.decode(answer, type=kind)
     except (OSError, zlib.error, msgspec.DecodeError):
@@ -105,10 +124,3 @@ def _load(file: Path, root: Path, kind: type[Answer]) -> Answer | None:
     with suppress(OSError):  # a cache that may only be read
         os.utime(file)
     return known
-
-
-def _files(rule: Path) -> list[str]:
-    """The files of a rule for make that clang has written, but for its own input."""
-    words = WORD.findall(rule.read_text(errors="replace").replace("\\\n", " "))
-    names = (re.sub(r"\\([ #])", r"\1", word).replace("$$", "$") for word in words[1:])
-    return sorted({name for name in names if name not in ("-", "<stdin>")})

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 TOKEN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^# (\d+) "([^"\n]+)"[^\n]*|[{}();]|\n',
@@ -25,6 +26,8 @@ VARIABLE = re.compile(r"\bextern\s+(?:const\s+)?struct\s+(\w+)\s+(\w+)\s*[;\[]")
 SPACE = re.compile(r"\s*")
 NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 SPECIFIERS = re.compile(r"\b(static|extern|inline|__inline__|__inline|register)\b")
+# Declarations of headers, which the units of a driver have in common, are read once.
+KEPT = 1 << 15
 NO_NAMES = (
     "if",
     "while",
@@ -160,6 +163,7 @@ def _without_lines(text: str) -> str:
     return re.sub(r"^# \d+.*$", "", text, flags=re.MULTILINE)
 
 
+@lru_cache(KEPT)
 def _function(text: str, file: str, first: int, last: int, defined: bool) -> Declared | None:
     plain = " ".join(ATTRIBUTE.sub(" ", _without_lines(text)).split())
     named = NAME.search(plain)
@@ -209,6 +213,7 @@ def split(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
+@lru_cache(KEPT)
 def _parameter(text: str) -> Parameter:
     """A parameter: "const struct x *y" is of the type "const struct x *"."""
     pointer = re.search(r"\(\s*\*\s*(?:const\s+)?(\w*)\s*\)", text)

@@ -16,6 +16,7 @@ from ring3_split.kernel import Kernel
 from ring3_split.model import Module
 from ring3_split.stamps import stamp
 
+CONSTANT = "split_number_"
 ANSWERS = 64  # that are kept at hand: some megabytes each
 
 
@@ -54,16 +55,15 @@ class Unit:
         """
         if not expressions:
             return []
-        text = (
-            f'#include "{self.source}"\nconst unsigned long split_numbers[] = {{ '
-            f"{', '.join(expressions)}, 1 }};\n"
-        )
-        values = _numbers(
-            self._question(["-O1", "-fno-pic", "-S", "-o", "-", "-iquote", ".", "-"], text)
-        )
-        if len(values) != len(expressions) + 1:
+        constants = (f"{CONSTANT}{n} = ({one})" for n, one in enumerate(expressions))
+        text = f'#include "{self.source}"\nenum {{ {", ".join(constants)} }};\n'
+        # Nothing is compiled: clang says the values when it prints what it has parsed.
+        tree = ("-ast-dump", f"-ast-dump-filter={CONSTANT}")
+        asked = ["-fsyntax-only", *(word for one in tree for word in ("-Xclang", one))]
+        values = _numbers(self._question([*asked, "-iquote", ".", "-"], text))
+        if len(values) != len(expressions):
             raise Refusal(f"{self.source}: clang says nothing of {', '.join(expressions[:3])}")
-        return values[:-1]
+        return values
 
     def flags(self) -> list[str]:
         """The flags of the kernel's build, less what is for the kernel's address space."""
@@ -81,6 +81,7 @@ class Unit:
             compiler.version,
             (str(compiler.program), "-x", "c", *self.flags(), *arguments),
             text,
+            (str(compiler.program), "-x", "c-header", *self.flags(), self.source) if text else (),
         )
 
 
@@ -97,9 +98,12 @@ def _numbers(question: Question) -> list[int]:
     return question.answer(list[int], _values)
 
 
-def _values(assembly: str) -> list[int]:
-    found = re.search(r"^split_numbers:\n((?:\s+\.(?:quad|zero)\s.*\n)+)", assembly, re.MULTILINE)
-    values: list[int] = []
-    for kind, value in re.findall(r"\.(quad|zero)\s+(\d+)", found[1] if found else ""):
-        values += [0] * (int(value) // 8) if kind == "zero" else [int(value)]
-    return values
+def _values(tree: str) -> list[int]:
+    """The values in the trees of constants, in the order of the constants."""
+    heads = re.split(rf"^EnumConstantDecl .* {CONSTANT}(\d+) ", tree, flags=re.MULTILINE)
+    found = {
+        int(number): value[1]
+        for number, text in zip(heads[1::2], heads[2::2], strict=True)
+        if (value := re.search(r"value: Int (\d+)", text))
+    }
+    return [int(value) for _, value in sorted(found.items())]
