@@ -89,10 +89,18 @@ def test_no_task_is_no_work() -> None:
     assert list(run(double, [], None, 60)) == []
 
 
-def test_a_script_that_each_process_would_run_again_is_told_so_and_ends(tmp_path: Path) -> None:
+# Work that no pipe holds at once: a kernel with all its modules.
+LARGE = "partial(bytes.find, bytes(1 << 20))"
+
+
+@pytest.mark.parametrize("work", ["abs", LARGE])
+def test_a_script_that_each_process_would_run_again_is_told_so_and_ends(
+    tmp_path: Path, work: str
+) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from ring3_split.workers import run\nprint(list(run(abs, [-1] * 1000, 2, 600)))\n"
+        "from functools import partial\nfrom ring3_split.workers import run\n"
+        f"print(list(run({work}, [-1] * 1000, 2, 600)))\n"
     )
     done = subprocess.run(
         [sys.executable, script],

@@ -45,6 +45,7 @@ class Lost(Exception):  # noqa: N818 - no error of the program
 class _Worker(Generic[Task]):
     process: BaseProcess
     pipe: Connection
+    untold: Callable[[Task], object] | None  # the work, which goes before the first task
     task: Task | None = None
     deadline: float = 0.0
     begun: bool = False  # it said that it is there
@@ -125,14 +126,17 @@ def _start(
     ours, theirs = context.Pipe()
     # A fork has the ends that are ours, too, and would not see them closed.
     copies = [ours, *(other.pipe for other in others)] if start == "fork" else []
-    process: BaseProcess = context.Process(target=_serve, args=(theirs, work, copies), daemon=True)  # type: ignore[attr-defined]
+    # A fork has the work. To another process multiprocessing would write it through a pipe whose
+    # other end we hold, too: when that process dies before it has read all, the write never ends.
+    known = work if start == "fork" else None
+    process: BaseProcess = context.Process(target=_serve, args=(theirs, known, copies), daemon=True)  # type: ignore[attr-defined]
     resource_tracker.ensure_running()  # it would let Ctrl-C through again when it is started
     gc.freeze()  # a collection in a fork would touch, and so copy, every page
     with _uninterrupted():
         process.start()
     gc.unfreeze()
     theirs.close()
-    return _Worker(process, ours)
+    return _Worker(process, ours, None if start == "fork" else work)
 
 
 def _give(worker: _Worker[Task], waiting: list[Task], time_limit: float) -> None:
@@ -140,6 +144,9 @@ def _give(worker: _Worker[Task], waiting: list[Task], time_limit: float) -> None
         worker.task = waiting.pop()
         worker.deadline = time.monotonic() + time_limit
         with contextlib.suppress(OSError):  # it died: its end is seen when its outcome is asked for
+            if worker.untold is not None:
+                worker.pipe.send(worker.untold)
+                worker.untold = None
             worker.pipe.send(worker.task)
 
 
@@ -171,7 +178,9 @@ def _end(worker: _Worker[Task]) -> None:
     worker.process.join(5)
 
 
-def _serve(pipe: Connection, work: Callable[[Any], object], copies: Iterable[Connection]) -> None:
+def _serve(
+    pipe: Connection, known: Callable[[Any], object] | None, copies: Iterable[Connection]
+) -> None:
     """What a process does: tasks, until nobody is there who gives any."""
     # The one who gives them is interrupted too, and ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -180,6 +189,7 @@ def _serve(pipe: Connection, work: Callable[[Any], object], copies: Iterable[Con
         copy.close()
     try:
         pipe.send(None)
+        work = known or pipe.recv()
         while True:
             task = pipe.recv()
             try:
