@@ -18,7 +18,7 @@ import pytest
 from ring3_split.critical import propagate
 from ring3_split.distribution import open_kernel
 from ring3_split.driver import load
-from ring3_split.gather import gather, gather_data
+from ring3_split.gather import Task, gather, gather_data, ways
 from ring3_split.graph import link
 from ring3_split.kernel import Kernel
 from ring3_split.model import Function, Module
@@ -96,6 +96,8 @@ def trees(kernel: Kernel, module: Module, functions: dict[str, Function]) -> dic
         name for name in functions if "e1000" not in name
     ]  # the dump is of declarations with a text in their name
     for source in module.sources:
+        # Twelve dumps: with common headers, where the kernel's need not be parsed for each.
+        flags = next(ways(kernel, Task(module, source)))
         for wanted in ("e1000", *(name for name in others if functions[name].file == source)):
             dump = [
                 "-fsyntax-only",
@@ -107,7 +109,8 @@ def trees(kernel: Kernel, module: Module, functions: dict[str, Function]) -> dic
             ]
             program = [
                 str(kernel.compiler.program),
-                *kernel.flags(module, source),
+                *flags,
+                *("-O0", "-g", "-Xclang", "-fsanitize=kcfi"),  # as the common headers have it
                 "-w",
                 *dump,
                 source,
