@@ -84,7 +84,7 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS) as u64;
 /// [clone(2)]
 const CLEAR_SIGHAND: u64 = 0x1_0000_0000;
-const INTO_CGROUP: u64 = 0x2_0000_0000;
+pub(crate) const INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Threads of all processes of the user, in case that no control group counts a device's.
 const ALL_THREADS: u64 = 4096;

@@ -2,9 +2,11 @@
 //! one packet, with a memory file beside it where the answer is longer than a packet.
 //!
 //! # Trust
-//! Only root may connect. What comes is checked all the same: what is no message, or does not agree
-//! on a version first, ends its connection. A reader who does not read is dropped rather than
-//! waited for, and no more than [`CONNECTIONS`] are kept.
+//! The socket's mode says who may connect: its owner, or a group as well (`SocketGroup=` of
+//! `ring3d.socket`). Only root, and the user that this process runs as, may command; others may ask
+//! for the state and the counters. What comes is checked all the same: what is no message, or does
+//! not agree on a version first, ends its connection. A reader who does not read is dropped rather
+//! than waited for, and no more than [`CONNECTIONS`] are kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,9 +22,11 @@ use ring3_lease::Channel;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
+use rustix::process::geteuid;
 
 use crate::socket::{Made, make_room};
 
@@ -65,6 +69,8 @@ pub struct Request {
 struct Connection {
     channel: Channel,
     agreed: bool,
+    /// May ask for everything, and not only questions.
+    commands: bool,
     /// An answer is owed.
     waits: bool,
 }
@@ -183,9 +189,13 @@ impl AdminServer {
                 let Some(idle) = idle else { continue };
                 self.connections.remove(&idle);
             }
+            let commands = socket_peercred(&socket)
+                .is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
             if let Ok(channel) = Channel::new(socket, TAKE, true) {
-                self.connections
-                    .insert(self.next, Connection { channel, agreed: false, waits: false });
+                self.connections.insert(
+                    self.next,
+                    Connection { channel, agreed: false, commands, waits: false },
+                );
                 self.next += 1;
             }
         }
@@ -202,6 +212,12 @@ impl AdminServer {
             Ok(Some((command, _))) if !connection.waits => {
                 if !connection.agreed {
                     return self.greet(id, &command);
+                }
+                if !connection.commands && !is_question(&command) {
+                    let refused = "only root may do that; members of the socket's group may ask \
+                                   for the status and the metrics";
+                    self.answer(id, &Reply::Refused(refused.into()));
+                    return None;
                 }
                 connection.waits = true;
                 Some(Request { command, from: id })
@@ -257,6 +273,12 @@ impl AdminServer {
             let _ = rustix::io::write(&*raised, &1u64.to_ne_bytes());
         }
     }
+}
+
+/// Whether `command` changes nothing and shows nothing but the state and the counters of devices:
+/// who may connect may ask for it.
+fn is_question(command: &Command) -> bool {
+    matches!(command, Command::Hello { .. } | Command::Status | Command::Metrics)
 }
 
 fn listen_at(path: &Path) -> io::Result<OwnedFd> {

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Faults by address of a function, since this was made.
@@ -18,9 +19,8 @@ impl Faults {
     /// read, that is said, and everything stays 0.
     pub fn watch() -> Self {
         let faults = Self::default();
-        let opened =
-            File::open("/dev/kmsg").and_then(|mut log| log.seek(SeekFrom::End(0)).map(|_| log));
-        match opened {
+        let input = io::stdin();
+        match open(input.as_fd()).and_then(|mut log| log.seek(SeekFrom::End(0)).map(|_| log)) {
             Ok(log) => {
                 let counts = faults.clone();
                 let spawned = std::thread::Builder::new()
@@ -61,6 +61,19 @@ impl Faults {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(address).or_default() += 1;
         }
     }
+}
+
+/// The kernel's log: `input`, if whoever started this process has opened the log there, because
+/// this process may not; else by its name.
+fn open(input: BorrowedFd<'_>) -> io::Result<File> {
+    // [Linux, Documentation/admin-guide/devices.txt]
+    const KMSG: (u32, u32) = (1, 11);
+    let passed = rustix::fs::fstat(input).is_ok_and(|file| {
+        let number = (rustix::fs::major(file.st_rdev), rustix::fs::minor(file.st_rdev));
+        rustix::fs::FileType::from_raw_mode(file.st_mode) == rustix::fs::FileType::CharacterDevice
+            && number == KMSG
+    });
+    if passed { input.try_clone_to_owned().map(File::from) } else { File::open("/dev/kmsg") }
 }
 
 /// The text of a record of `/dev/kmsg`, if the kernel itself wrote it. [Linux,

@@ -2,6 +2,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -102,8 +103,9 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ring3_supervisor::manifest::read(&args.config)?;
     let metrics = ring3_supervisor::manifest::metrics(&args.config)?;
     let (store, records, passed) = Store::open(Notifier::from_env()?, listen::take());
-    let mut server = match passed.into_iter().find(|(name, _)| name == "control") {
-        Some((_, socket)) => AdminServer::inherited(socket)?,
+    let mut passed: BTreeMap<_, _> = passed.into_iter().collect();
+    let mut server = match passed.remove("control") {
+        Some(socket) => AdminServer::inherited(socket)?,
         None => AdminServer::listen(&args.socket)?,
     };
     rcu::put_back_after_a_crash();
@@ -116,9 +118,13 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut supervisor =
         Supervisor::start(&args.config, Arc::new(program), Arc::new(store), records)?;
+    let seen = supervisor.seen();
+    let text = move || ring3_supervisor::metrics::text(&seen.devices());
+    if let Some(socket) = passed.remove("metrics") {
+        scrape::inherited(socket, text.clone())
+            .context("serving metrics on the service's socket")?;
+    }
     if let Some(endpoint) = metrics {
-        let seen = supervisor.seen();
-        let text = move || ring3_supervisor::metrics::text(&seen.devices());
         scrape::serve(&endpoint, text)
             .with_context(|| format!("serving metrics at {endpoint:?}"))?;
     }

@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{Shutdown, SocketType, shutdown};
 
@@ -75,7 +76,9 @@ pub fn serve(
     metrics: impl Fn() -> String + Send + Sync + 'static,
 ) -> io::Result<Endpoint> {
     let listener = match endpoint {
-        Endpoint::Tcp(address) => Listener::Tcp(TcpListener::bind(address)?),
+        Endpoint::Tcp(address) => {
+            Listener::Tcp(TcpListener::bind(address).map_err(|error| refused(error, address))?)
+        }
         Endpoint::Unix(path) => {
             make_room(path, SocketType::STREAM)?;
             Listener::Unix(UnixListener::bind(path)?)
@@ -85,6 +88,38 @@ pub fn serve(
         Listener::Tcp(listener) => Endpoint::Tcp(listener.local_addr()?),
         Listener::Unix(_) => endpoint.clone(),
     };
+    listen(listener, metrics)?;
+    Ok(place)
+}
+
+/// The same on a TCP socket that whoever started this process has made, and is bound.
+pub fn inherited(
+    listener: OwnedFd,
+    metrics: impl Fn() -> String + Send + Sync + 'static,
+) -> io::Result<()> {
+    let listener = TcpListener::from(listener);
+    listener.set_nonblocking(false)?;
+    listen(Listener::Tcp(listener), metrics)
+}
+
+/// What a refused address means where a service may have no sockets of IP.
+fn refused(error: io::Error, address: &SocketAddr) -> io::Error {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AFNOSUPPORT) => io::Error::new(
+            error.kind(),
+            format!(
+                "{error}: the service may have no sockets of IP; enable ring3d-metrics.socket \
+                 (ListenStream={address}) and take `listen` out of the manifest, or give a path"
+            ),
+        ),
+        _ => error,
+    }
+}
+
+fn listen(
+    listener: Listener,
+    metrics: impl Fn() -> String + Send + Sync + 'static,
+) -> io::Result<()> {
     let (served, metrics) = (Served::default(), Arc::new(metrics));
     std::thread::Builder::new().name("ring3d-metrics".into()).spawn(move || {
         loop {
@@ -96,7 +131,7 @@ pub fn serve(
             }
         }
     })?;
-    Ok(place)
+    Ok(())
 }
 
 impl Listener {
@@ -254,6 +289,23 @@ mod tests {
         assert!(ask(&place, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
         // One after the other they would have had their whole time.
         assert!(began.elapsed() < LIMIT * MOST as u32, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn metrics_are_got_at_a_socket_that_was_passed_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Endpoint::Tcp(listener.local_addr().unwrap());
+        // As systemd passes it.
+        listener.set_nonblocking(true).unwrap();
+        inherited(listener.into(), || "ring3_up 1\n".into()).unwrap();
+        assert!(ask(&place, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with("ring3_up 1\n"));
+    }
+
+    #[test]
+    fn where_sockets_of_ip_are_refused_the_error_names_the_unit_that_has_one() {
+        let error = io::Error::from(Errno::AFNOSUPPORT);
+        let text = refused(error, &"127.0.0.1:9123".parse().unwrap()).to_string();
+        assert!(text.contains("ring3d-metrics.socket (ListenStream=127.0.0.1:9123)"), "{text}");
     }
 
     #[test]

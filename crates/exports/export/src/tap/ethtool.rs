@@ -35,7 +35,8 @@ struct Settings {
 /// Has the interface `name`, of the network namespace of the calling thread, say how fast the
 /// card's link is. It needs CAP_NET_ADMIN.
 pub fn set_speed(name: &str, link: &Link) -> io::Result<()> {
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // Of any family: the request is the interface's. A service may be denied those of IP.
+    let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     let mut settings = Settings { command: GET, ..Settings::default() };
     // SAFETY: all zeroes are an `ifreq`: numbers, and a union of numbers, addresses and a pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

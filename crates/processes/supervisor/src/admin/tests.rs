@@ -202,3 +202,31 @@ fn who_cannot_be_let_in_for_want_of_descriptors_is_not_looked_at_without_end() {
     assert!(bed.server.due().is_none());
     bed.is_well();
 }
+
+#[test]
+fn who_is_not_root_may_ask_for_the_state_and_commands_nothing() {
+    let mut bed = bed();
+    let client = bed.client();
+    // As if a member of the socket's group had connected: a test has one user.
+    bed.server.connections.values_mut().for_each(|connection| connection.commands = false);
+    client.send(&Command::Status, &[]).unwrap();
+    let asked = bed.server.take();
+    assert_eq!((asked.len(), &asked[0].command), (1, &Command::Status));
+    bed.server.answer(asked[0].from, &Reply::Done);
+    assert_eq!(client.receive::<Reply>().unwrap().unwrap().0, Reply::Done);
+    let (name, program) = (String::from("scratch"), None);
+    for command in [
+        Command::Restart { name: name.clone() },
+        Command::Stop { name: name.clone(), force: true },
+        Command::Upgrade { name: name.clone(), program },
+        Command::Logs { name, lines: 1 },
+        Command::Sleep { driven: false },
+        Command::Wake,
+        Command::Reload,
+    ] {
+        client.send(&command, &[]).unwrap();
+        assert!(bed.server.take().is_empty(), "{command:?}");
+        let answer = client.receive::<Reply>().unwrap().unwrap().0;
+        assert!(matches!(answer, Reply::Refused(why) if why.contains("only root")));
+    }
+}
