@@ -26,6 +26,9 @@
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
 #   lab/setup.sh systemd          systemd and udev of Debian 13, with all that they need, as one
 #                                 archive
+#   lab/setup.sh roots            fresh Debian 12 and 13 with a compiler and Python, in which the
+#                                 packages of `make deb` are tried, as archives; as root
+#   lab/setup.sh systemd-12       the same of Debian 12, whose systemd is older
 #   lab/setup.sh kexec            kexec-tools of Debian 13, with all that they need, as one archive
 #   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as
 #                                 one archive
@@ -157,7 +160,8 @@ tidy() {
         [ ! -d "$old" ] || [ -e "${old%.old}" ] || mv "$old" "${old%.old}"
     done
     for kind in old new download build; do
-        rm -rf "$cache"/*.$kind "$cache"/kernels/*.$kind "$cache"/sources/*.$kind
+        rm -rf "$cache"/*.$kind "$cache"/kernels/*.$kind "$cache"/sources/*.$kind \
+            "$cache"/roots/*.$kind
     done
 }
 
@@ -548,9 +552,9 @@ fetch_lwip() {
     die "no source package of lwIP could be fetched"
 }
 
-# gather PART TEXT PACKAGE...: packages of Debian 13 and all that they need, for an archive that a
-# guest unpacks and changes its root to. They bring their C library, so that the same runs on every
-# host's kernel.
+# gather PART TEXT PACKAGE...: packages of Debian 13 (or of $suite) and all that they need, for an
+# archive that a guest unpacks and changes its root to. They bring their C library, so that the same
+# runs on every host's kernel.
 gather() {
     open_apt
     refresh all.deb
@@ -558,7 +562,7 @@ gather() {
     work=$cache/$1.download
     shift 2
     rm -rf "$work" "$apt/archives"; mkdir -p "$work" "$apt/archives/partial"
-    quietly in_apt all.deb apt-get -y install --download-only -t trixie "$@"
+    quietly in_apt all.deb apt-get -y install --download-only -t "${suite:-trixie}" "$@"
     # What scripts of packages need, which nothing runs here.
     rm -f "$apt"/archives/*perl* "$apt"/archives/debconf* "$apt"/archives/adduser* \
         "$apt"/archives/passwd* "$apt"/archives/dpkg_* "$apt"/archives/tar_*
@@ -601,6 +605,16 @@ fetch_systemd() {
     gather systemd "systemd and udev (about 30 MB)" systemd udev kmod dash
     put_together usr/share/bash-completion usr/share/zsh usr/lib/udev/hwdb.d lib/udev/hwdb.d
     pack systemd "$work/root.new"
+}
+
+# The systemd of Debian 12 is 252: ring3d-hold.service is for it.
+fetch_systemd_12() {
+    asked "$cache/systemd-12" "" [ -s "$cache/systemd-12/systemd-12.tar" ] || return 0
+    suite=bookworm
+    gather systemd-12 "systemd and udev of Debian 12 (about 30 MB)" systemd udev kmod dash
+    suite=
+    put_together usr/share/bash-completion usr/share/zsh usr/lib/udev/hwdb.d lib/udev/hwdb.d
+    pack systemd-12 "$work/root.new"
 }
 
 # What loads the kernel that a running one starts.
@@ -659,6 +673,70 @@ fetch_rivals() {
         { tail -n 5 "$cache/setup.log" >&2; die "the libraries of QEMU's tools cannot be found"; }
     (cd "$work/kept" && merge_usr)
     pack rivals "$work/kept"
+}
+
+# Fresh machines in which packages are installed: what is essential, apt, and what the packages of
+# ring3 depend on, so that nothing is downloaded when they are tried.
+fetch_roots() {
+    for one in bookworm trixie; do fetch_root "$one"; done
+}
+
+# fetch_root SUITE: as the second stage of debootstrap does it, from packages whose signatures apt
+# has checked.
+fetch_root() {
+    asked "$cache/roots/$1" "" [ -s "$cache/roots/$1/root.tar" ] || return 0
+    [ "$(id -u)" = 0 ] || die "a fresh Debian is made by its packages' own scripts, as root"
+    open_apt
+    refresh all.deb
+    say "fetching a fresh Debian ($1, about 150 MB)"
+    work=$cache/roots/$1.download
+    rm -rf "$work" "$apt/archives"; mkdir -p "$work/root" "$apt/archives/partial"
+    quietly in_apt all.deb apt-get -y install --download-only -t "$1" \
+        base-files base-passwd bash bsdutils coreutils dash debianutils diffutils dpkg findutils \
+        grep gzip hostname init-system-helpers libc-bin login mawk mount ncurses-base ncurses-bin \
+        passwd perl-base sed sysvinit-utils tar tzdata util-linux apt debian-archive-keyring \
+        ca-certificates libc6-dev gcc make pkg-config python3 python3-venv
+    say "installing it"
+    (
+        cd "$work/root"
+        for folder in bin sbin lib lib64; do
+            mkdir -p "usr/$folder"
+            ln -s "usr/$folder" "$folder"
+        done
+        # What the scripts of the first packages need: all files, before any script has run.
+        for deb in "$apt"/archives/*.deb; do
+            dpkg-deb --fsys-tarfile "$deb" | tar -x --keep-directory-symlink || exit
+        done
+        mkdir -p debs var/lib/dpkg/info var/lib/dpkg/updates dev proc usr/sbin
+        ln "$apt"/archives/*.deb debs/ 2>/dev/null || cp "$apt"/archives/*.deb debs/
+        : >var/lib/dpkg/status
+        : >etc/fstab
+        printf '#!/bin/sh\nexit 101\n' >usr/sbin/policy-rc.d
+        chmod 755 usr/sbin/policy-rc.d
+        for node in 'null 1 3' 'zero 1 5' 'full 1 7' 'random 1 8' 'urandom 1 9' 'tty 5 0'; do
+            # shellcheck disable=SC2086 # three words
+            set -- $node
+            mknod -m 666 "dev/$1" c "$2" "$3" || exit
+        done
+    ) || die "cannot put $work together: is there room in $cache, and may it hold devices?"
+    cat >"$work/root/install" <<'INSTALL'
+#!/bin/sh
+set -e
+export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+core() { for name; do dpkg --force-depends --install /debs/"$name"_*.deb; done; }
+core base-passwd base-files dpkg libc6 perl-base mawk debconf
+dpkg --force-depends --force-overwrite --unpack /debs/*.deb
+dpkg --configure --pending --force-configure-any --force-depends
+dpkg --configure --pending
+umount /proc
+INSTALL
+    quietly unshare --mount --pid --fork chroot "$work/root" /bin/sh /install
+    rm -rf "$work/root/debs" "$work/root/install" "$apt/archives"
+    rm -rf "$cache/roots/$1.new"; mkdir -p "$cache/roots/$1.new"
+    quietly tar -C "$work/root" --numeric-owner -cf "$cache/roots/$1.new/root.tar" .
+    rm -rf "$work"
+    swap_in "$cache/roots/$1"
 }
 
 # Where /usr is not merged in a package, the rest expects that it is.
@@ -966,10 +1044,11 @@ verify() {
     for made in initramfs snapshots vmlinux; do
         [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
     done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd kexec dpdk rivals \
-        clang kbuild lwip afl cloc; do
+    for part in tools fio btrfs network tree alpha vfio-user databases systemd systemd-12 \
+        kexec dpdk rivals clang kbuild lwip afl cloc; do
         [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
     done
+    for part in "$cache"/roots/*/; do [ ! -d "$part" ] || fetch_root "$(basename "$part")"; done
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
@@ -1040,7 +1119,9 @@ case "${1:-all}" in
     fio) fetch_fio ;;
     databases) fetch_databases ;;
     systemd) fetch_systemd ;;
+    systemd-12) fetch_systemd_12 ;;
     kexec) fetch_kexec ;;
+    roots) fetch_roots ;;
     tree) fetch_tree ;;
     verify) verify ;;
     kernel)
@@ -1049,5 +1130,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,28s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,45s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -51,6 +51,8 @@ fn an_installation_is_these_files_and_no_others() {
             ".",
             env!("CARGO_PKG_VERSION_MINOR")
         ),
+        "usr/local/lib/systemd/system/ring3d-hold.service",
+        "usr/local/lib/systemd/system/ring3d-metrics.socket",
         "usr/local/lib/systemd/system/ring3d.service",
         "usr/local/lib/systemd/system/ring3d.socket",
         "usr/local/lib/udev/rules.d/60-ring3.rules",
@@ -61,12 +63,20 @@ fn an_installation_is_these_files_and_no_others() {
         "usr/local/share/doc/ring3/example.toml",
         "usr/local/share/doc/ring3/supervisor.md",
         "usr/local/share/fish/vendor_completions.d/ring3.fish",
+        "usr/local/share/man/man8/ring3-driver.8",
+        "usr/local/share/man/man8/ring3d.8",
+        "usr/local/share/ring3/split/README.md",
+        "usr/local/share/ring3/split/pyproject.toml",
+        "usr/local/share/ring3/split/requirements.lock",
         "usr/local/share/zsh/site-functions/_ring3",
     ];
-    let dde = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../dde"));
-    let hosting = files(dde)
+    let tree = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+    let sources = ["dde", "split/src", "split/runtime", "split/examples"];
+    let hosting = sources
         .into_iter()
-        .map(|file| Path::new("usr/local/share/ring3/dde").join(file.strip_prefix(dde).unwrap()));
+        .flat_map(|part| files(&tree.join(part)))
+        .filter(|file| file.extension().is_none_or(|kind| kind != "pyc"))
+        .map(|file| Path::new("usr/local/share/ring3").join(file.strip_prefix(tree).unwrap()));
     let expected =
         expected.into_iter().map(PathBuf::from).chain(hosting).map(|file| root.join(file));
     assert_eq!(files(&root), expected.collect());
@@ -89,11 +99,11 @@ fn the_example_is_a_manifest_of_defaults() {
 fn systemd_takes_the_units() {
     let folder = installed();
     let root = folder.path().join("root");
-    let units = ["ring3d.service", "ring3d.socket"]
+    let units = ["ring3d.service", "ring3d-hold.service", "ring3d.socket", "ring3d-metrics.socket"]
         .map(|name| root.join("usr/local/lib/systemd/system").join(name));
     for unit in &units {
         let text = fs::read_to_string(unit).unwrap();
-        assert!(!text.contains('@'), "{text}");
+        assert!(!text.contains("@PREFIX@"), "{text}");
         // What it would start lies elsewhere here.
         fs::write(unit, text.replace("/usr/local", &root.join("usr/local").display().to_string()))
             .unwrap();
@@ -107,6 +117,6 @@ fn systemd_takes_the_units() {
         ["'DelegateSubgroup'", "'FileDescriptorStorePreserve'"].iter().any(|key| line.contains(key))
     };
     let wrong: Vec<_> =
-        said.lines().filter(|line| line.contains("ring3d.") && !is_new(line)).collect();
+        said.lines().filter(|line| line.contains("ring3d") && !is_new(line)).collect();
     assert!(output.status.success() && wrong.is_empty(), "{said}");
 }

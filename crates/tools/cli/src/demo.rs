@@ -1,11 +1,14 @@
 //! `ring3 demo`: a disk out of the kernel, from the first register to a file system, and what it
 //! costs; and a network card.
 
+mod models;
 mod network;
+mod progress;
 mod steps;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -19,6 +22,7 @@ use crate::bench::open::{LOAD, open_disk};
 use crate::bench::ring3d::{RING3D, with_supervisor};
 use crate::driving::Protection;
 use crate::leave;
+use progress::Progress;
 
 /// Bytes of each disk in the guest.
 const DISK: Size = Size(512 << 20);
@@ -61,24 +65,36 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
     let cache = Cache::open()?;
-    let start = Instant::now();
-    say("0. What is missing is fetched into a cache; nothing is installed");
-    let needs =
-        [Need::Tools, Need::Fio, Need::Network, Need::Kernel(args.kernel.clone()), Need::Tree];
-    prepare(&cache, &needs, &mut |line| outln!("   {line}"))?;
-    say("1. The driver on QEMU's NVMe controller over qtest: no guest, no root, no kernel driver");
+    let mut parts = vec!["kill", "faults", "fetch", "qtest", "guest", "network"];
+    parts.extend((!args.no_bench).then_some("measure"));
+    let mut progress = Progress::new(parts, cache.path("logs/demo.times"));
+    let mut next = |text: &str| outln!("\n{}", progress.next(text));
+    // What the guests need is fetched while the models are driven, which need nothing.
+    let fetching = fetch(&cache, &args.kernel)?;
+    next("A model of an NVMe disk: 50 drivers are killed under load, and every block is read back");
+    models::kill()?;
+    next("300 faults in drivers and devices: what does an application lose?");
+    models::faults()?;
+    next("What the guests need is fetched into a cache; nothing is installed");
+    match fetching.join() {
+        Ok(fetched) => fetched?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+    next("The driver on QEMU's NVMe controller over qtest: no guest, no root, no kernel driver");
     over_qtest()?;
-    say(
-        "2. A guest with two identical NVMe disks: one for the kernel's driver, the other claimed \
+    next(
+        "A guest with two identical NVMe disks: one for the kernel's driver, the other claimed \
         through VFIO behind the IOMMU",
     );
     in_guest(args, &cache)?;
-    say("3. A guest with three network cards at one hub: the kernel's, ring3's, and the one that \
-        both talk to");
+    next(
+        "A guest with three network cards at one hub: the kernel's, ring3's, and the one that \
+        both talk to",
+    );
     network(args, &cache)?;
     if !args.no_bench {
-        say(
-            "4. Both disks measured with nothing behind them, by two clocks; each ratio (x) is to \
+        next(
+            "Both disks measured with nothing behind them, by two clocks; each ratio (x) is to \
             the kernel's best (*)",
         );
         measure(args)?;
@@ -88,12 +104,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         format!("; the report is in {}", args.out.display())
     };
-    outln!("\nring3 demo: all done in {:.0} s{report}", start.elapsed().as_secs_f64());
+    outln!("\nring3 demo: all done in {:.0} s{report}", progress.finish().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
 
-fn say(text: &str) {
-    outln!("\n{text}");
+/// Fetches what is missing, in a thread of its own.
+fn fetch(cache: &Cache, kernel: &str) -> Result<JoinHandle<Result<()>>> {
+    let needs =
+        [Need::Tools, Need::Network, Need::Kernel(kernel.to_owned()), Need::Tree, Need::Fio];
+    let cache = cache.clone();
+    let work = move || Ok(prepare(&cache, &needs, &mut |line| outln!("   [{line}]"))?);
+    Ok(std::thread::Builder::new().name("ring3-fetch".into()).spawn(work)?)
 }
 
 /// Writes the start of the disk with stamps, reads it back in random order and checks it.

@@ -95,8 +95,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Err(error).context("starting the splitter")
 }
 
-/// The package's folder: `$RING3_SPLIT`, or `split` in a folder above the program, as it is in
-/// ring3's source tree.
+/// The package's folder: `$RING3_SPLIT`, or in a folder above the program, `split` as in ring3's
+/// source tree, or `share/ring3/split` as it is installed.
 fn package(program: &Path) -> Result<Option<PathBuf>> {
     match std::env::var_os("RING3_SPLIT").filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(named) if is_package(&named) => Ok(Some(named)),
@@ -108,7 +108,9 @@ fn package(program: &Path) -> Result<Option<PathBuf>> {
 }
 
 fn above(program: &Path) -> Option<PathBuf> {
-    program.ancestors().map(|folder| folder.join("split")).find(|split| is_package(split))
+    let places = ["split", "share/ring3/split"];
+    let folders = program.ancestors().flat_map(|folder| places.map(|place| folder.join(place)));
+    folders.into_iter().find(|split| is_package(split))
 }
 
 fn is_package(folder: &Path) -> bool {
@@ -240,6 +242,9 @@ mod tests {
             above(&tree.path().join("target/release/ring3")),
             Some(tree.path().join("split"))
         );
+        let installed = tree.path().join("usr/share/ring3/split");
+        std::fs::create_dir_all(installed.join("src/ring3_split")).unwrap();
+        assert_eq!(above(&tree.path().join("usr/bin/ring3")), Some(installed));
         assert_eq!(above(Path::new("/nowhere/bin/ring3")), None);
     }
 }

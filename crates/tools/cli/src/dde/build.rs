@@ -360,12 +360,17 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where `libring3.so` is: beside this program, in the folder `lib` beside that, or where cargo has
-/// put it for tests, which does not renew the one beside this program. So the newest is taken.
+/// Where `libring3.so` is: beside this program, in the folder `lib` beside that, in Debian's folder
+/// for libraries of this architecture, or where cargo has put it for tests, which does not renew
+/// the one beside this program. So the newest is taken.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("finding this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.to_owned(), folder.join("../lib"), folder.join("deps")];
+    let multiarch = format!("../lib/{}-linux-gnu", std::env::consts::ARCH);
+    let places = ["", "../lib", &multiarch, "deps"].map(|place| match place {
+        "" => folder.to_owned(),
+        place => folder.join(place),
+    });
     let written = |place: &PathBuf| fs::metadata(place.join(LIBRARY))?.modified();
     let found = places
         .into_iter()
