@@ -60,7 +60,7 @@ fn a_report_is_as_the_schema_says() {
     let mut report = serde_json::to_value(Report { lab, ..report() }).unwrap();
     assert_eq!(conforms::check(&report), Ok(()));
     report["rows"][0]["median"] = "many".into();
-    assert!(conforms::check(&report).unwrap_err().contains("report.rows[0].median"));
+    assert!(conforms::check(&report).unwrap_err().contains("/rows/0/median"));
 }
 
 #[test]
