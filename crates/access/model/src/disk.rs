@@ -21,6 +21,8 @@ pub trait DiskModel: Model {
     fn release_one(&mut self, bus: &Bus) -> bool;
     /// Media forget what was not durable, and the controller is as after power-on.
     fn lose_power(&mut self, bus: &Bus);
+    /// The controller is as after power-on; media and caches stay as they are.
+    fn reset_unasked(&mut self, bus: &Bus);
     /// What the host did so far.
     fn counters(&self) -> Self::Counters;
     /// Rules that the host broke.
@@ -64,6 +66,12 @@ impl<M: DiskModel> SimHandle<M> {
     /// after power-on.
     pub fn lose_power(&self) {
         self.with(DiskModel::lose_power);
+    }
+
+    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and
+    /// caches stay as they are.
+    pub fn reset_function(&self) {
+        self.with(DiskModel::reset_unasked);
     }
 
     /// What the host did so far.

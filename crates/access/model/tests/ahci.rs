@@ -11,7 +11,7 @@ use ring3_spec::ahci::fis::QueuedErrorLog;
 use ring3_spec::ahci::port::{self, Command, Interrupts, SataControl, SataError, SataStatus};
 use ring3_spec::ahci::registers::{self, Control, Handoff};
 use ring3_spec::ahci::{BAR, CLASS, CommandHeader, HeaderFlags, Region};
-use ring3_spec::ata::{Signature, TaskFile, TrimRange, opcode};
+use ring3_spec::ata::{Signature, TaskFile, TrimRange, log, opcode};
 use ring3_spec::pci;
 
 /// What a violation says, and how to earn it.
@@ -330,12 +330,12 @@ fn a_queued_command_that_fails_takes_the_others_with_it_and_the_log_names_it() {
         "nothing goes before the log was read"
     );
     client.recover();
-    client.run(&task(opcode::READ_LOG_EXT, opcode::LOG_QUEUED_ERROR.into(), 1), false, 512);
+    client.run(&task(opcode::READ_LOG_EXT, log::QUEUED_ERROR.into(), 1), false, 512);
     let page = QueuedErrorLog::from_bytes(&client.bytes(0, 512)).unwrap();
     assert_eq!((page.tag(), page.error()), (Some(5), 0x10));
     assert_eq!(page.0.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)), 0);
     assert!(!client.run_queued(opcode::READ_QUEUED, 0, 1, 512).status().failed());
-    client.run(&task(opcode::READ_LOG_DMA_EXT, opcode::LOG_QUEUED_ERROR.into(), 1), false, 512);
+    client.run(&task(opcode::READ_LOG_DMA_EXT, log::QUEUED_ERROR.into(), 1), false, 512);
     assert_eq!(QueuedErrorLog::from_bytes(&client.bytes(0, 512)).unwrap().tag(), None);
     client.is_blameless();
 }

@@ -6,9 +6,9 @@ mod successor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ahci::{bytes, succeed};
+use ahci::{bytes, execute, succeed};
 use ring3_class::Saved;
-use ring3_class::block::{Disk, Queue, Request};
+use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::dma::{DmaBuffer, SavedArena};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Device, Error};
@@ -16,7 +16,7 @@ use ring3_driver::Interrupts;
 use ring3_driver::ata::ahci::Controller;
 use ring3_driver::ata::{Level, Options};
 use ring3_model::Timing;
-use ring3_model::ahci::AhciHandle;
+use ring3_model::ahci::{AhciHandle, Statistics};
 use successor::{Successor, altered, through_json};
 
 /// A driver that is about to be killed.
@@ -36,7 +36,12 @@ struct Orphan {
 }
 
 fn victim(options: Options) -> Victim {
-    let device = ahci::device(",disks=2");
+    victim_of("", options)
+}
+
+/// With drives of which `drive` says more.
+fn victim_of(drive: &str, options: Options) -> Victim {
+    let device = ahci::device(&format!(",disks=2{drive}"));
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let controller = Controller::open(device.clone(), options).unwrap();
@@ -89,6 +94,22 @@ impl Orphan {
         works(&Controller::open(self.device.clone(), Options::default()).unwrap());
     }
 }
+
+/// How two flushes of the first drive end.
+fn flushes(controller: &Controller) -> [Result<(), IoError>; 2] {
+    let mut queue = controller.drives()[0].open_queue(16).unwrap();
+    [(); 2].map(|()| execute(&mut *queue, Request::flush(99)).0)
+}
+
+/// A driver that was killed with something written and not flushed.
+fn written(drive: &str) -> Orphan {
+    let victim = victim_of(drive, Options::default());
+    let mut queue = victim.controller.drives()[0].open_queue(16).unwrap();
+    succeed(&mut *queue, Request::write(1, 8, 1, victim.buffer(0x11)));
+    victim.kill(Some(queue))
+}
+
+const LOST: [Result<(), IoError>; 2] = [Err(IoError::Transport), Ok(())];
 
 /// Writes and reads something.
 fn works(controller: &Controller) {
@@ -211,4 +232,51 @@ fn a_controller_that_its_driver_had_to_reset_is_not_recorded() {
     let victim = victim(Options::default());
     victim.controller.reset().unwrap();
     assert!(victim.controller.record().is_err());
+}
+
+#[test]
+fn what_a_killed_driver_had_written_is_lost_if_the_adopted_drive_counts_a_loss_of_power() {
+    for (lost, expected) in [(false, [Ok(()); 2]), (true, LOST)] {
+        let orphan = written("");
+        if lost {
+            orphan.handle.lose_power_unseen(0);
+        }
+        assert_eq!(flushes(&orphan.try_adopt().unwrap()), expected);
+    }
+}
+
+#[test]
+fn an_adopted_drive_that_does_not_count_or_does_not_any_more_has_what_was_written() {
+    let orphan = written(",statistics=off");
+    assert_eq!(flushes(&orphan.try_adopt().unwrap()), [Ok(()); 2]);
+    let orphan = written("");
+    orphan.handle.set_statistics(0, Statistics::Refused);
+    assert_eq!(flushes(&orphan.try_adopt().unwrap()), [Ok(()); 2]);
+}
+
+#[test]
+fn an_adopted_drive_is_compared_with_what_it_said_last_and_not_when_its_driver_began() {
+    let victim = victim(Options::default());
+    let mut queue = victim.controller.drives()[0].open_queue(16).unwrap();
+    // The drive alone is reset, so that the controller may be adopted.
+    victim.handle.unplug(0);
+    victim.handle.plug(0);
+    let buffer = victim.buffer(0);
+    succeed(&mut *queue, Request::read(1, 8, 1, buffer));
+    succeed(&mut *queue, Request::write(1, 8, 1, victim.buffer(0x11)));
+    let orphan = victim.kill(Some(queue));
+    assert_eq!(flushes(&orphan.try_adopt().unwrap()), [Ok(()); 2]);
+}
+
+#[test]
+fn the_next_driver_that_opens_a_killed_ones_drive_believes_its_count_and_no_link() {
+    let open = |drive, lose: fn(&AhciHandle)| {
+        let orphan = written(drive);
+        lose(&orphan.handle);
+        orphan.device.dma().arena().release();
+        flushes(&Controller::open(orphan.device.clone(), Options::default()).unwrap())
+    };
+    assert_eq!(open("", |handle| handle.reset_function()), [Ok(()); 2]);
+    assert_eq!(open("", |handle| handle.lose_power()), LOST);
+    assert_eq!(open(",statistics=off", |handle| handle.reset_function()), LOST);
 }

@@ -12,7 +12,7 @@ use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{IoError, Queue, Request};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Controller, Level, Options};
-use ring3_model::ahci::AhciHandle;
+use ring3_model::ahci::{AhciHandle, FAULT_LOG, Statistics};
 use ring3_model::fault::{Action, FaultPlan, Rule};
 use ring3_model::ide::IdeHandle;
 use ring3_spec::ata::opcode;
@@ -31,6 +31,12 @@ trait Model {
     fn violations(&self) -> Vec<String>;
     /// The power of drive `index` fails for a moment.
     fn lose_power_of(&self, index: usize);
+    /// The same, and neither its link nor its settings show it.
+    fn lose_power_unseen(&self, index: usize);
+    /// Somebody else resets the function.
+    fn reset_function(&self);
+    /// What drive `index` says from now on of how often it was powered on.
+    fn set_statistics(&self, index: usize, statistics: Statistics);
     /// The whole machine's power fails for a moment.
     fn lose_power(&self);
     /// Whether block 8 of drive `index` durably holds `byte`.
@@ -55,6 +61,18 @@ macro_rules! model {
             fn lose_power_of(&self, index: usize) {
                 self.unplug(index);
                 self.plug(index);
+            }
+
+            fn lose_power_unseen(&self, index: usize) {
+                self.lose_power_unseen(index);
+            }
+
+            fn reset_function(&self) {
+                self.reset_function();
+            }
+
+            fn set_statistics(&self, index: usize, statistics: Statistics) {
+                self.set_statistics(index, statistics);
             }
 
             fn lose_power(&self) {
@@ -111,6 +129,13 @@ impl Bench {
         self.model.plan().fired()
     }
 
+    /// Commands that read a log from now on.
+    fn count_logs(&self) -> u64 {
+        self.model.plan().clear();
+        self.add(Rule::admin(SEEN, FAULT_LOG).always());
+        self.model.plan().fired()
+    }
+
     /// Closes the controller; it has broken no rule of the specification.
     fn close(self) -> Box<dyn Model> {
         drop(self.controller);
@@ -119,8 +144,8 @@ impl Bench {
     }
 }
 
-fn bench(name: &'static str, options: Options) -> Bench {
-    let uri: Uri = name.parse().unwrap();
+fn bench(name: &'static str, drive: &str, options: Options) -> Bench {
+    let uri: Uri = format!("{name}{drive}").parse().unwrap();
     let memory = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
     if name.starts_with("sim:ahci") {
         let device = ring3_model::ahci::open(&uri, memory).unwrap();
@@ -136,6 +161,11 @@ fn bench(name: &'static str, options: Options) -> Bench {
 /// Runs `test` on AHCI with and without queued commands, and on IDE by interrupt, by looking, and
 /// on both kinds of chips.
 fn each(flush_timeout: Duration, test: impl Fn(Bench)) {
+    each_with("", flush_timeout, test);
+}
+
+/// The same with drives of which `drive` says more.
+fn each_with(drive: &str, flush_timeout: Duration, test: impl Fn(Bench)) {
     let by = |interrupts, level| Options {
         timeout: TIMEOUT,
         flush_timeout,
@@ -144,11 +174,11 @@ fn each(flush_timeout: Duration, test: impl Fn(Bench)) {
         level,
         ..Options::default()
     };
-    test(bench("sim:ahci,disks=3", by(Interrupts::Auto, Level::Queued)));
-    test(bench("sim:ahci,disks=3", by(Interrupts::Auto, Level::Dma)));
-    test(bench("sim:ide,disks=3", by(Interrupts::Auto, Level::Dma)));
-    test(bench("sim:ide,disks=3", by(Interrupts::Polled, Level::Dma)));
-    test(bench("sim:ide,chip=cmd646,disks=3", by(Interrupts::Auto, Level::Dma)));
+    test(bench("sim:ahci,disks=3", drive, by(Interrupts::Auto, Level::Queued)));
+    test(bench("sim:ahci,disks=3", drive, by(Interrupts::Auto, Level::Dma)));
+    test(bench("sim:ide,disks=3", drive, by(Interrupts::Auto, Level::Dma)));
+    test(bench("sim:ide,disks=3", drive, by(Interrupts::Polled, Level::Dma)));
+    test(bench("sim:ide,chip=cmd646,disks=3", drive, by(Interrupts::Auto, Level::Dma)));
 }
 
 /// How `request` ends.
@@ -160,6 +190,13 @@ fn end(queue: &mut dyn Queue, request: Request) -> Result<(), IoError> {
 
 fn flush(queue: &mut dyn Queue) -> Result<(), IoError> {
     end(queue, Request::flush(99))
+}
+
+/// How two flushes end, one after the other, if written data were lost: it is said once.
+const LOST: [Result<(), IoError>; 2] = [Err(IoError::Transport), Ok(())];
+
+fn two_flushes(queue: &mut dyn Queue) -> [Result<(), IoError>; 2] {
+    [flush(queue), flush(queue)]
 }
 
 #[test]
@@ -283,4 +320,66 @@ fn a_flush_that_hangs_at_the_end_costs_its_time_out() {
         assert_eq!(bench.close().plan().fired(), 1);
         assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     });
+}
+
+#[test]
+fn a_loss_of_power_that_a_drive_counts_and_that_nothing_else_shows_is_found_by_the_next_reset() {
+    each(TIMEOUT, |bench| {
+        let mut queue = bench.queue(0);
+        succeed(&mut *queue, bench.write(8));
+        bench.model.lose_power_unseen(0);
+        bench.add(Rule::io(Action::Hang, FAULT_READ));
+        succeed(&mut *queue, bench.read(1));
+        assert_eq!(two_flushes(&mut *queue), LOST, "{}", bench.name);
+        drop(queue);
+        bench.close();
+    });
+}
+
+#[test]
+fn a_drive_that_does_not_say_how_often_it_was_powered_on_is_taken_for_lost_and_not_asked_again() {
+    for drive in [
+        ",statistics=off",
+        ",statistics=invalid",
+        ",statistics=refused",
+        ",fault=error/0x04:log:1:all",
+        ",fault=hang:log:1:all",
+        ",lba48=off",
+    ] {
+        each_with(drive, TIMEOUT, |bench| {
+            let mut queue = bench.queue(0);
+            let before = bench.count_logs();
+            succeed(&mut *queue, bench.write(8));
+            bench.model.reset_function();
+            assert_eq!(two_flushes(&mut *queue), LOST, "{}{drive}", bench.name);
+            assert_eq!(bench.model.plan().fired(), before, "{}{drive}", bench.name);
+            drop(queue);
+            assert!(bench.close().holds(0, 0x77));
+        });
+    }
+}
+
+#[test]
+fn a_drive_that_does_not_say_any_more_how_often_it_was_powered_on_goes_on_without() {
+    for stop in [
+        |bench: &Bench| bench.model.set_statistics(0, Statistics::Invalid),
+        |bench: &Bench| bench.model.set_statistics(0, Statistics::Refused),
+        |bench: &Bench| bench.add(Rule::admin(Action::Hang, FAULT_LOG)),
+        |bench: &Bench| bench.add(Rule::admin(Action::BusyUntilReset, FAULT_LOG)),
+    ] {
+        each(TIMEOUT, |bench| {
+            let mut queue = bench.queue(0);
+            succeed(&mut *queue, bench.write(8));
+            stop(&bench);
+            bench.model.reset_function();
+            assert_eq!(two_flushes(&mut *queue), LOST, "{}", bench.name);
+            let before = bench.count_logs();
+            succeed(&mut *queue, bench.write(8));
+            bench.model.reset_function();
+            assert_eq!(two_flushes(&mut *queue), LOST, "{}", bench.name);
+            assert_eq!(bench.model.plan().fired(), before, "{}", bench.name);
+            drop(queue);
+            bench.close();
+        });
+    }
 }

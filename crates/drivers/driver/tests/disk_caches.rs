@@ -109,6 +109,33 @@ fn what_was_flushed_or_written_through_is_not_lost_and_no_flush_fails() {
 }
 
 #[test]
+fn a_reset_by_somebody_else_fails_one_flush_unless_the_disk_says_that_its_power_was_there() {
+    with_each(|bench| {
+        let mut queue = bench.queue(4);
+        for byte in [1, 2] {
+            succeed(&mut *queue, bench.write(8, byte));
+            bench.device.reset();
+            let expected = if bench.counts_power { KEPT } else { LOST };
+            assert_eq!(two_flushes(&mut *queue), expected);
+            assert_eq!(bench.device.first_byte(8), byte);
+        }
+    });
+}
+
+#[test]
+fn a_loss_of_power_between_two_resets_is_no_reset_alone() {
+    with_each(|bench| {
+        let mut queue = bench.queue(4);
+        succeed(&mut *queue, bench.write(8, 1));
+        bench.device.reset();
+        succeed(&mut *queue, bench.read(1));
+        bench.device.lose_power();
+        bench.device.reset();
+        assert_eq!(two_flushes(&mut *queue), LOST);
+    });
+}
+
+#[test]
 fn without_a_volatile_cache_a_loss_of_power_fails_no_flush() {
     with(Asked { timeout: LONG, cache: false }, |bench| {
         let mut queue = bench.queue(4);

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::controller::AhciModel;
-use super::port::Attached;
-use super::{Counters, Shape};
+use super::port::Port;
+use super::{Counters, Shape, Statistics};
+use crate::ata::Drive;
 use crate::disk::DiskModel;
 use crate::fault::FaultPlan;
 use crate::medium::Medium;
@@ -25,10 +26,21 @@ impl SimHandle<AhciModel> {
         })
     }
 
-    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and
-    /// caches stay as they are.
-    pub fn reset_function(&self) {
-        self.with(AhciModel::restart_unasked);
+    /// The drive of `port` says this of how often it was powered on, from now on.
+    pub fn set_statistics(&self, port: usize, statistics: Statistics) {
+        self.with_disk(port, |drive| drive.shape.statistics = statistics);
+    }
+
+    /// The power of the drive of `port` fails and comes back, and its link does not show it.
+    pub fn lose_power_unseen(&self, port: usize) {
+        self.with_disk(port, |drive| {
+            drive.lose_power();
+            drive.restart();
+        });
+    }
+
+    fn with_disk(&self, port: usize, what: impl FnOnce(&mut Drive)) {
+        self.with(|model, _| model.ports.get_mut(port).and_then(Port::disk).map(what));
     }
 
     /// Pulls the drive of `port` out, and with it its power: writes that were not durable are lost.
@@ -67,7 +79,11 @@ impl DiskModel for AhciModel {
         self.held.take_first().map(|job| self.run(bus, &job, None)).is_some()
     }
     fn lose_power(&mut self, bus: &Bus) {
-        (0..self.ports.len()).filter_map(|port| self.medium(port).map(Medium::lose_power)).count();
+        // Its drives, whether or not they are in their places.
+        self.ports.iter_mut().filter_map(Port::disk).for_each(Drive::lose_power);
+        self.restart_unasked(bus);
+    }
+    fn reset_unasked(&mut self, bus: &Bus) {
         self.restart_unasked(bus);
     }
     fn counters(&self) -> Counters {
@@ -77,9 +93,6 @@ impl DiskModel for AhciModel {
         self.record.violations()
     }
     fn medium(&mut self, number: usize) -> Option<&mut Medium> {
-        match &mut self.ports.get_mut(number)?.attached {
-            Attached::Disk(drive) => Some(&mut drive.medium),
-            _ => None,
-        }
+        Some(&mut self.ports.get_mut(number)?.disk()?.medium)
     }
 }

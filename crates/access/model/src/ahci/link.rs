@@ -185,7 +185,7 @@ impl AhciModel {
         self.held.retain(|job| job.port != p);
         if let Some(drive) = self.ports[p].drive() {
             // Its power goes with its place.
-            drive.medium.lose_power();
+            drive.lose_power();
         }
         self.ports[p].plugged = false;
         self.ports[p].disconnect();

@@ -126,6 +126,14 @@ impl Port {
         };
     }
 
+    /// Its disk, whether or not that is in its place.
+    pub(super) fn disk(&mut self) -> Option<&mut Drive> {
+        match &mut self.attached {
+            Attached::Disk(drive) => Some(drive),
+            _ => None,
+        }
+    }
+
     pub(super) fn drive(&mut self) -> Option<&mut Drive> {
         match &mut self.attached {
             Attached::Disk(drive) if self.plugged => Some(drive),

@@ -1,12 +1,13 @@
 //! The drive: which commands it takes, what they do, and how they end. [ACS-3 7]
 
 use ring3_spec::ahci::fis::QueuedErrorLog;
+use ring3_spec::ata::log::{self, Directory, GeneralStatistics};
 use ring3_spec::ata::{ErrorBits, SECTOR, Status, TaskFile, device, opcode};
 
 use super::command::{self, How, Kind};
 use super::identify::TRIM_SECTORS;
 use super::plan::{Data, Plan, Protocol};
-use super::shape::{DriveShape, Link};
+use super::shape::{DriveShape, Link, Statistics};
 use crate::fault::Action;
 use crate::medium::Medium;
 
@@ -16,8 +17,8 @@ pub(crate) const READY: Status = Status(0x50);
 const MODE_PIO: u8 = 1;
 const MODE_MULTIWORD: u8 = 4;
 const MODE_ULTRA: u8 = 8;
-/// Log 0: which logs there are. [ACS-3 9.2]
-const LOG_DIRECTORY: u8 = 0;
+/// Pages of the device statistics: the list of pages, and the general ones.
+const STATISTICS_PAGES: u16 = log::GENERAL + 1;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub(crate) struct Drive {
     pub(super) multiple: u8,
     /// Transfer mode that is set, as SET FEATURES says it.
     pub(crate) mode: u8,
+    /// How often it was powered on.
+    power_ons: u32,
     /// The queued command that failed; until somebody asks, the drive does nothing else.
     failed: Option<QueuedErrorLog>,
     /// The page that tells of it names another tag.
@@ -85,6 +88,7 @@ impl Drive {
             cache: shape.cache,
             multiple: 0,
             mode: 0,
+            power_ons: 1,
             failed: None,
             lies: false,
         }
@@ -99,6 +103,12 @@ impl Drive {
     pub(crate) fn reset(&mut self) {
         self.multiple = 0;
         self.failed = None;
+    }
+
+    /// The power goes and comes back. Whoever takes it away restarts the drive.
+    pub(crate) fn lose_power(&mut self) {
+        self.medium.lose_power();
+        self.power_ons += 1;
     }
 
     /// As after power-on, the medium as it is.
@@ -253,19 +263,25 @@ impl Drive {
         Ok(())
     }
 
-    /// READ LOG (DMA) EXT; the address is in bits 7:0, the page behind it. [ACS-3 7.24]
+    /// READ LOG (DMA) EXT. [ACS-3 7.24]
     fn log(&mut self, task: &TaskFile, protocol: Protocol) -> Result<Plan, End> {
-        if task.count != 1 || task.lba >> 8 != 0 {
+        if task.count != 1 {
             return Err(End::aborted());
         }
-        match task.lba as u8 {
-            LOG_DIRECTORY => {
-                let mut page = vec![0; SECTOR];
-                page[0] = 1;
-                page[usize::from(opcode::LOG_QUEUED_ERROR) * 2] = (self.shape.depth > 0).into();
-                Ok(Plan::give(page, protocol))
+        match log::at_address(task.lba) {
+            (log::DIRECTORY, 0) => {
+                let mut directory = Directory([0; SECTOR]);
+                directory.set_pages(log::DIRECTORY, Directory::VERSION);
+                directory.set_pages(log::QUEUED_ERROR, (self.shape.depth > 0).into());
+                if self.shape.statistics != Statistics::Off {
+                    directory.set_pages(log::STATISTICS, STATISTICS_PAGES);
+                }
+                Ok(Plan::give(directory.0.to_vec(), protocol))
             }
-            opcode::LOG_QUEUED_ERROR if self.shape.depth > 0 => {
+            (log::STATISTICS, log::GENERAL) => {
+                Ok(Plan::give(self.statistics()?.0.to_vec(), protocol))
+            }
+            (log::QUEUED_ERROR, 0) if self.shape.depth > 0 => {
                 let mut page = self.failed.take().unwrap_or_else(nothing_failed);
                 if std::mem::take(&mut self.lies) {
                     page.set_tag_bits(page.tag_bits() ^ 0x1f);
@@ -276,6 +292,19 @@ impl Drive {
             }
             _ => Err(End::aborted()),
         }
+    }
+
+    /// The general statistics. [ACS-4 9.5]
+    fn statistics(&self) -> Result<GeneralStatistics, End> {
+        let flags = match self.shape.statistics {
+            Statistics::On => log::SUPPORTED | log::VALID,
+            Statistics::Invalid => log::SUPPORTED,
+            Statistics::Off | Statistics::Refused => return Err(End::aborted()),
+        };
+        let mut page = GeneralStatistics::zeroed();
+        page.set_revision(1).set_page(log::GENERAL as u8);
+        page.set_power_on_resets_raw(u64::from(self.power_ons) | flags);
+        Ok(page)
     }
 
     fn smart(&self, task: &TaskFile) -> Result<Plan, End> {

@@ -3,7 +3,7 @@
 use ring3_spec::ata::{Identify, LBA28_SECTORS, identify};
 
 use super::drive::Drive;
-use super::shape::Link;
+use super::shape::{Link, Statistics};
 use crate::options::WILD_TEXT;
 
 /// Words 83, 84, 86 and 87 hold. [ACS-3 7.12.6.35]
@@ -14,6 +14,7 @@ const LBA48: u16 = 1 << 10;
 const FLUSH: u16 = 1 << 12;
 const FLUSH_EXT: u16 = 1 << 13;
 const FUA: u16 = 1 << 6;
+const LOGS: u16 = 1 << 5;
 /// Units of 512 bytes of TRIM ranges in one command.
 pub(super) const TRIM_SECTORS: u16 = 8;
 
@@ -65,7 +66,9 @@ impl Drive {
             .set_enabled85(SMART | when(self.cache, CACHE));
         let sets83 = FLUSH | when(shape.lba48, LBA48 | FLUSH_EXT);
         id.set_sets83(HOLDS | sets83).set_enabled86(sets83);
-        id.set_sets84(HOLDS | when(shape.fua, FUA)).set_enabled87(HOLDS | when(shape.fua, FUA));
+        let has_logs = shape.depth > 0 || shape.statistics != Statistics::Off;
+        let sets84 = when(shape.fua, FUA) | when(has_logs, LOGS);
+        id.set_sets84(HOLDS | sets84).set_enabled87(HOLDS | sets84);
         if shape.lba48 {
             id.set_sectors48(self.blocks());
         }

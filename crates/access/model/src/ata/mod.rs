@@ -5,6 +5,7 @@
 //!
 //! # References
 //! - `[ACS-3]` ATA/ATAPI Command Set 3, T13/2161-D, Revision 5, October 2013
+//! - `[ACS-4]` ATA/ATAPI Command Set 4, T13/BSR INCITS 529, Revision 14, 2016
 //! - `[ATA-6]` AT Attachment with Packet Interface 6, T13/1410-D, Revision 3b, February 2002
 
 mod command;
@@ -20,7 +21,7 @@ pub(super) use drive::{Drive, End};
 pub(super) use plan::{Plan, Protocol};
 pub use record::Counters;
 pub(super) use record::Record;
-pub use shape::{DriveShape, Link};
+pub use shape::{DriveShape, Link, Statistics};
 pub(super) use shape::{KEYS, of_options};
 
 use ring3_spec::ata::opcode;

@@ -17,6 +17,19 @@ pub enum Link {
     },
 }
 
+/// What a drive says of how often it was powered on. [ACS-4 9.5]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistics {
+    /// Nothing: it has no device statistics.
+    Off,
+    /// How often that was.
+    On,
+    /// It has the statistic, and its value does not hold.
+    Invalid,
+    /// It lists the log and refuses to read it.
+    Refused,
+}
+
 /// A drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveShape {
@@ -40,6 +53,8 @@ pub struct DriveShape {
     pub fua: bool,
     /// Whether it has TRIM.
     pub trim: bool,
+    /// What it says of how often it was powered on.
+    pub statistics: Statistics,
     /// Whether its strings hold what a terminal would act on.
     pub wild_text: bool,
     /// How it is attached.
@@ -61,6 +76,7 @@ impl DriveShape {
             cache: true,
             fua: true,
             trim: true,
+            statistics: Statistics::On,
             wild_text: false,
             link,
         }
@@ -68,8 +84,8 @@ impl DriveShape {
 }
 
 /// The options of every ATA drive.
-pub(crate) const KEYS: [&str; 8] =
-    ["text", "size", "block", "cache", "fua", "trim", "lba48", "multiple"];
+pub(crate) const KEYS: [&str; 9] =
+    ["text", "size", "block", "cache", "fua", "trim", "statistics", "lba48", "multiple"];
 
 /// What the user wants of `default`.
 pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<DriveShape, Error> {
@@ -106,6 +122,16 @@ pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<D
         // These are 48-bit commands.
         fua: options.switch("fua", lba48)? && lba48,
         trim: options.switch("trim", lba48)? && lba48,
+        statistics: options
+            .get("statistics", "on, off, invalid or refused", default.statistics, |text| match text
+            {
+                "on" => Some(Statistics::On),
+                "off" => Some(Statistics::Off),
+                "invalid" => Some(Statistics::Invalid),
+                "refused" => Some(Statistics::Refused),
+                _ => None,
+            })
+            .map(|asked| if lba48 { asked } else { Statistics::Off })?,
         wild_text: options.wild_text()?,
         ..default
     };

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::channel::Attached;
 use super::controller::IdeModel;
-use super::{Counters, Shape};
+use super::{Counters, Shape, Statistics};
+use crate::ata::Drive;
 use crate::disk::DiskModel;
 use crate::fault::FaultPlan;
 use crate::medium::Medium;
@@ -43,17 +44,27 @@ impl SimHandle<IdeModel> {
     /// The transfer mode that `drive` was set to, as SET FEATURES says it; 0 if it was not, or
     /// there is none.
     pub fn transfer_mode(&self, drive: usize) -> u8 {
-        self.with(|model, _| match model.attached(drive) {
-            Some(Attached::Disk(drive)) => drive.mode,
-            _ => 0,
-        })
+        self.with(|model, _| model.disk(drive).map_or(0, |drive| drive.mode))
+    }
+
+    /// `drive` says this of how often it was powered on, from now on.
+    pub fn set_statistics(&self, drive: usize, statistics: Statistics) {
+        self.with(|model, _| model.disk(drive).map(|drive| drive.shape.statistics = statistics));
+    }
+
+    /// The power of `drive` fails and comes back, and it has all settings that it had.
+    pub fn lose_power_unseen(&self, drive: usize) {
+        self.with(|model, _| model.disk(drive).map(Drive::lose_power));
     }
 }
 
 impl IdeModel {
-    fn attached(&mut self, drive: usize) -> Option<&mut Attached> {
+    fn disk(&mut self, drive: usize) -> Option<&mut Drive> {
         let (channel, unit) = Self::place(drive);
-        self.channels.get_mut(channel).map(|channel| &mut channel.units[unit].attached)
+        match &mut self.channels.get_mut(channel)?.units[unit].attached {
+            Attached::Disk(drive) => Some(drive),
+            _ => None,
+        }
     }
 }
 
@@ -73,7 +84,10 @@ impl DiskModel for IdeModel {
         self.held.take_first().map(|channel| self.begin(bus, channel)).is_some()
     }
     fn lose_power(&mut self, bus: &Bus) {
-        (0..PLACES).filter_map(|drive| self.medium(drive).map(Medium::lose_power)).count();
+        (0..PLACES).filter_map(|drive| self.disk(drive).map(Drive::lose_power)).count();
+        self.restart(bus);
+    }
+    fn reset_unasked(&mut self, bus: &Bus) {
         self.restart(bus);
     }
     fn counters(&self) -> Counters {
@@ -83,9 +97,6 @@ impl DiskModel for IdeModel {
         self.record.violations()
     }
     fn medium(&mut self, number: usize) -> Option<&mut Medium> {
-        match self.attached(number)? {
-            Attached::Disk(drive) => Some(&mut drive.medium),
-            _ => None,
-        }
+        self.disk(number).map(|drive| &mut drive.medium)
     }
 }

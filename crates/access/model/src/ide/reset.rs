@@ -109,7 +109,7 @@ impl IdeModel {
         let unit = &mut self.channels[c].units[unit];
         if let Some(drive) = unit.drive() {
             // Its power goes with its place.
-            drive.medium.lose_power();
+            drive.lose_power();
         }
         (unit.plugged, unit.interrupt, unit.again) = (false, false, false);
         self.update(bus, c);

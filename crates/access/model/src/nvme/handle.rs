@@ -33,12 +33,6 @@ impl SimHandle<NvmeModel> {
         self.with(|model, _| model.fail());
     }
 
-    /// The function is reset behind the driver's back, as through sysfs or with its bus: media and
-    /// cache stay as they are.
-    pub fn reset_function(&self) {
-        self.with(NvmeModel::restart_unasked);
-    }
-
     /// Reports an asynchronous event.
     pub fn event(&self, event: AsyncEvent) {
         self.with(|model, bus| model.post_event(bus, event));
@@ -114,6 +108,9 @@ impl DiskModel for NvmeModel {
     }
     fn lose_power(&mut self, bus: &Bus) {
         Self::lose_power(self, bus);
+    }
+    fn reset_unasked(&mut self, bus: &Bus) {
+        self.restart_unasked(bus);
     }
     fn counters(&self) -> Counters {
         self.counters

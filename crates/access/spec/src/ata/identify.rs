@@ -36,7 +36,7 @@ layout! {
         /// Word 83: bits 15:14 must be 01; bit 10 LBA48, bit 12 FLUSH CACHE, bit 13 FLUSH CACHE
         /// EXT.
         sets83, set_sets83: u16 @ 166;
-        /// Word 84: bits 15:14 must be 01; bit 6 WRITE DMA FUA EXT.
+        /// Word 84: bits 15:14 must be 01; bit 5 general purpose logs, bit 6 WRITE DMA FUA EXT.
         sets84, set_sets84: u16 @ 168;
         /// Word 85: command sets enabled, as word 82.
         enabled85, set_enabled85: u16 @ 170;
@@ -144,6 +144,15 @@ impl Identify {
         self.has_lba48() && self.sets84() >> 14 == 0b01 && self.sets84() & 1 << 6 != 0
     }
 
+    /// Whether it has READ LOG EXT and the directory of logs, which it says in either of two words.
+    /// [ACS-3 7.12.6, words 84 and 87]
+    pub const fn has_general_logs(&self) -> bool {
+        const fn says_so(word: u16) -> bool {
+            word >> 14 == 0b01 && word & 1 << 5 != 0
+        }
+        self.has_lba48() && (says_so(self.sets84()) || says_so(self.enabled87()))
+    }
+
     /// Whether its write cache is on. [ACS-3 7.12.7.39]
     pub const fn cache_enabled(&self) -> bool {
         self.enabled85() & 1 << 5 != 0
@@ -223,6 +232,17 @@ mod tests {
         identify.set_sets83(1 << 10).set_sectors48(1 << 40).set_sectors28(77);
         assert!(!identify.has_lba48());
         assert_eq!(identify.blocks(), 77);
+    }
+
+    #[test]
+    fn either_word_that_holds_says_that_there_are_logs() {
+        let with = |sets84, enabled87| {
+            let mut identify = Identify::zeroed();
+            identify.set_sets83(1 << 14 | 1 << 10).set_sets84(sets84).set_enabled87(enabled87);
+            identify.has_general_logs()
+        };
+        assert!(with(1 << 14 | 1 << 5, 0) && with(0, 1 << 14 | 1 << 5));
+        assert!(!with(1 << 5, 1 << 5) && !with(3 << 14 | 1 << 5, 1 << 14));
     }
 
     #[test]

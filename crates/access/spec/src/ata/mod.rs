@@ -4,11 +4,13 @@
 //!
 //! # References
 //! - `[ACS-3]` ATA/ATAPI Command Set 3, T13/2161-D, Revision 5, October 2013
+//! - `[ACS-4]` ATA/ATAPI Command Set 4, T13/BSR INCITS 529, Revision 14, 2016 (logs)
 //! - `[ATA-6]` AT Attachment with Packet Interface 6, T13/1410-D, Revision 3b, February 2002 (PIO
 //!   and multiword DMA details)
 //! - `[SATA]` Serial ATA Revision 3.0, June 2009
 
 pub mod identify;
+pub mod log;
 pub mod opcode;
 mod status;
 mod taskfile;

@@ -65,8 +65,6 @@ pub const FEATURE_ENABLE_CACHE: u8 = 0x02;
 pub const FEATURE_DISABLE_CACHE: u8 = 0x82;
 /// DATA SET MANAGEMENT, features: TRIM. [ACS-3 7.5.3]
 pub const DSM_TRIM: u8 = 1 << 0;
-/// READ LOG (DMA) EXT: the page of the queued command that failed. [ACS-3 9.13]
-pub const LOG_QUEUED_ERROR: u8 = 0x10;
 /// SMART, features: return status; the answer is in LBA mid and high. [ACS-3 7.48.8]
 pub const SMART_RETURN_STATUS: u8 = 0xda;
 /// SMART, features: return the 512 bytes of vendor data. [ATA-6 8.55.5]

@@ -64,15 +64,20 @@ impl Asked {
     }
 }
 
+/// ATA drives that do not say how often they were powered on.
+const NO_STATISTICS: &str = ",statistics=off";
+
 /// A kind of disk: its name and how it is opened.
 pub type Kind = (&'static str, fn(Asked) -> Bench);
 
 /// All drivers of disks, in each way in which they can drive one.
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 11] = [
     ("nvme", nvme_disk),
-    ("ahci", |asked| ahci_disk(asked, Level::Queued)),
-    ("ahci, one command at a time", |asked| ahci_disk(asked, Level::Dma)),
+    ("ahci", |asked| ahci_disk(asked, "", Level::Queued)),
+    ("ahci, one command at a time", |asked| ahci_disk(asked, "", Level::Dma)),
+    ("ahci, without statistics", |asked| ahci_disk(asked, NO_STATISTICS, Level::Queued)),
     ("ide", |asked| ide_disk(asked, "", Interrupts::Auto)),
+    ("ide, without statistics", |asked| ide_disk(asked, NO_STATISTICS, Interrupts::Auto)),
     ("ide, polled", |asked| ide_disk(asked, "", Interrupts::Polled)),
     ("ide, native mode", |asked| ide_disk(asked, ",chip=cmd646", Interrupts::Auto)),
     ("virtio-blk", |asked| virtio_disk(asked, "")),
@@ -89,6 +94,8 @@ pub struct Bench {
     read: u8,
     /// Faults beyond those of all, after which a read is repeated.
     pub own_faults: &'static [Action],
+    /// It says how often it has lost its power.
+    pub counts_power: bool,
 }
 
 /// The driver's side.
@@ -110,6 +117,8 @@ pub trait Handle: Sync {
     fn remove(&self);
     /// The machine's power fails for a moment.
     fn lose_power(&self);
+    /// The function is reset, and its power stays.
+    fn reset(&self);
     /// Fills the first 64 blocks of all media.
     fn fill(&self, byte: u8);
     /// The first byte of a block that the first medium has durably.
@@ -140,6 +149,9 @@ where
     }
     fn lose_power(&self) {
         self.lose_power();
+    }
+    fn reset(&self) {
+        self.reset_function();
     }
     fn fill(&self, byte: u8) {
         // A namespace's number is its id, from 1 on; ports and drives are counted from 0.
@@ -245,6 +257,7 @@ fn nvme_disk(asked: Asked) -> Bench {
         device: Box::new(handle),
         read: nvm::READ,
         own_faults: &NVME,
+        counts_power: true,
     }
 }
 
@@ -269,8 +282,8 @@ impl Host for ahci::Controller {
     }
 }
 
-fn ahci_disk(asked: Asked, level: Level) -> Bench {
-    let uri = uri(&format!("sim:ahci,disks=2{}", asked.cache()));
+fn ahci_disk(asked: Asked, drive: &str, level: Level) -> Bench {
+    let uri = uri(&format!("sim:ahci,disks=2{drive}{}", asked.cache()));
     let device = ring3_model::ahci::open(&uri, OpenOptions::default()).unwrap();
     let handle = device.handle();
     let options = ata::Options { level, ..ata_options(asked) };
@@ -280,6 +293,7 @@ fn ahci_disk(asked: Asked, level: Level) -> Bench {
         device: Box::new(handle),
         read: READ_DMA,
         own_faults: &AHCI,
+        counts_power: drive != NO_STATISTICS,
     }
 }
 
@@ -292,14 +306,20 @@ impl Host for ide::Controller {
     }
 }
 
-fn ide_disk(asked: Asked, chip: &str, interrupts: Interrupts) -> Bench {
-    let uri = uri(&format!("sim:ide,disks=2{chip}{}", asked.cache()));
+fn ide_disk(asked: Asked, shape: &str, interrupts: Interrupts) -> Bench {
+    let uri = uri(&format!("sim:ide,disks=2{shape}{}", asked.cache()));
     let memory = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
     let device = ring3_model::ide::open(&uri, memory).unwrap();
     let handle = device.handle();
     let options = ata::Options { interrupts, ..ata_options(asked) };
     let controller = ide::Controller::open(Arc::new(device), options).unwrap();
-    Bench { host: Box::new(controller), device: Box::new(handle), read: READ_DMA, own_faults: &IDE }
+    Bench {
+        host: Box::new(controller),
+        device: Box::new(handle),
+        read: READ_DMA,
+        own_faults: &IDE,
+        counts_power: shape != NO_STATISTICS,
+    }
 }
 
 impl Host for virtio::Disk {
@@ -318,5 +338,11 @@ fn virtio_disk(asked: Asked, layout: &str) -> Bench {
     let options =
         virtio::Options { timeout: asked.timeout, poll: POLL, ..virtio::Options::default() };
     let disk = virtio::Disk::open(Arc::new(device), options).unwrap();
-    Bench { host: Box::new(disk), device: Box::new(handle), read: IN as u8, own_faults: &VIRTIO }
+    Bench {
+        host: Box::new(disk),
+        device: Box::new(handle),
+        read: IN as u8,
+        own_faults: &VIRTIO,
+        counts_power: false,
+    }
 }

@@ -49,12 +49,6 @@ impl SimHandle<VirtioBlkModel> {
         self.with(|model, bus| model.function.need_reset(bus));
     }
 
-    /// The function is reset behind the driver's back, as through sysfs or with its bus: medium and
-    /// cache stay as they are.
-    pub fn reset_function(&self) {
-        self.with(|model, _| model.restart());
-    }
-
     /// What a driver has told the disk: its status.
     pub fn status(&self) -> u8 {
         self.with(|model, _| model.function.status)
@@ -80,6 +74,9 @@ impl DiskModel for VirtioBlkModel {
     }
     fn lose_power(&mut self, _: &Bus) {
         self.medium.lose_power();
+        self.restart();
+    }
+    fn reset_unasked(&mut self, _: &Bus) {
         self.restart();
     }
     fn counters(&self) -> Counters {

@@ -11,7 +11,9 @@ use ring3_spec::ahci::port::{
     self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData,
 };
 use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
-use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, opcode};
+use ring3_spec::ata::{
+    ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, log, opcode,
+};
 
 use super::super::Options;
 use super::super::cache::Cache;
@@ -421,7 +423,7 @@ impl Port {
     /// Which queued command failed, and how; lets the drive take commands again. [ACS-3 9.13, AHCI
     /// 6.2.2.2]
     pub(super) fn queued_error(&mut self, timeout: Duration) -> Result<(u8, Failure), Error> {
-        let log = opcode::LOG_QUEUED_ERROR.into();
+        let log = log::QUEUED_ERROR.into();
         let task = TaskFile {
             command: opcode::READ_LOG_EXT,
             count: 1,
