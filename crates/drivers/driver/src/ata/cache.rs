@@ -2,17 +2,18 @@
 //! `disk/write_cache/mod.rs`.
 //!
 //! # How a loss is seen
-//! A drive whose power fails for a moment comes back empty, with the same serial number and nothing
-//! to say: the next flush succeeds. All that a host can see at a SATA port is that the link was
-//! lost although the host did not reset it. Cables do that, too; but unknown means lost. On a
-//! parallel cable there is no link: there a drive has lost the transfer mode that it was set to.
+//! A drive whose power fails for a moment comes back empty, with the same serial number, and the
+//! next flush succeeds. Where it counts how often it was powered on (`statistics.rs`), it is asked
+//! after each reset, and the count decides. Else all that a host can see at a SATA port is that the
+//! link was lost although the host did not reset it. Cables do that, too; but unknown means lost. On
+//! a parallel cable there is no link: there a drive has lost the transfer mode that it was set to.
 
 use std::sync::Arc;
 
 use ring3_class::block::IoError;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::write_cache::{Listener, Record, SavedCache, WriteCache};
+use crate::disk::write_cache::{Listener, PowerCount, Record, SavedCache, WriteCache};
 
 /// What is known of the writes of one drive, and what the queues of that were told of it: one after
 /// the other, they are one.
@@ -22,11 +23,22 @@ pub(in crate::ata) struct Cache {
     listener: Listener,
     /// The link goes and comes back because it was reset.
     resetting: bool,
+    /// How often the drive was powered on, as it said when it was last asked.
+    power: PowerCount,
+    /// The power of a drive that counts may have been gone since then.
+    disturbed: bool,
 }
 
 impl Cache {
-    pub(in crate::ata) fn new(cache: WriteCache) -> Self {
-        Self { listener: cache.listen(), cache: Arc::new(cache), resetting: false }
+    /// Of a drive that says that it was powered on as often as `power`.
+    pub(in crate::ata) fn new(cache: WriteCache, power: PowerCount) -> Self {
+        Self {
+            listener: cache.listen(),
+            cache: Arc::new(cache),
+            resetting: false,
+            power,
+            disturbed: false,
+        }
     }
 
     /// A write has ended that need not be on the medium.
@@ -61,8 +73,45 @@ impl Cache {
     /// The link was lost, or a drive was plugged in.
     pub(in crate::ata) fn lose_link(&mut self) {
         if !self.resetting {
+            self.disturb();
+        }
+    }
+
+    /// The drive's power may have been gone: its count decides, if it has one.
+    pub(in crate::ata) fn disturb(&mut self) {
+        if self.counts_power() {
+            self.disturbed = true;
+        } else {
             self.mark_lost();
         }
+    }
+
+    /// Whether the drive says how often it was powered on.
+    pub(in crate::ata) fn counts_power(&self) -> bool {
+        self.power.is_known()
+    }
+
+    /// Whether the drive must be asked before it may flush.
+    #[inline]
+    pub(in crate::ata) fn is_disturbed(&self) -> bool {
+        self.disturbed
+    }
+
+    /// The same, before it is asked: what comes meanwhile is another disturbance.
+    pub(in crate::ata) fn take_disturbance(&mut self) -> bool {
+        std::mem::take(&mut self.disturbed)
+    }
+
+    /// The drive says that it was powered on as often as `now`; where it does not, `undisturbed`
+    /// says that its power was there. Returns whether that has cost something written.
+    pub(in crate::ata) fn compare(&mut self, now: PowerCount, undisturbed: bool) -> bool {
+        // Of a link that was lost while it was asked nobody knows which came first.
+        let is_lost = self.power.was_lost(now, undisturbed) | self.take_disturbance();
+        // First, so that a driver that dies in between does not take the loss with it.
+        let has_cost = is_lost && self.cache.mark_lost();
+        self.power = now;
+        self.cache.set_power(now);
+        has_cost
     }
 
     /// Nobody knows what the drive still has.
@@ -79,7 +128,7 @@ impl Cache {
 impl Default for Cache {
     /// Nothing was written.
     fn default() -> Self {
-        Self::new(WriteCache::default())
+        Self::new(WriteCache::default(), PowerCount::UNKNOWN)
     }
 }
 
@@ -91,23 +140,35 @@ pub(in crate::ata) struct SavedDriveCache {
     /// Some may be lost, and no flush has said so.
     lost: bool,
     resetting: bool,
+    #[serde(default)]
+    power: PowerCount,
+    #[serde(default)]
+    disturbed: bool,
 }
 
 impl SavedDriveCache {
     pub(in crate::ata) fn of(cache: &Cache) -> Self {
-        Self { written: !cache.is_clean(), lost: cache.has_lost(), resetting: cache.resetting }
+        Self {
+            written: !cache.is_clean(),
+            lost: cache.has_lost(),
+            resetting: cache.resetting,
+            power: cache.power,
+            disturbed: cache.disturbed,
+        }
     }
 
     /// The cache with the `record` that it has.
     pub(in crate::ata) fn resume(self, record: Option<Record>) -> Cache {
-        let mut cache = Cache::new(SavedCache::default().resume(record));
+        // The record is never older than what was saved.
+        let power = record.as_ref().map_or(self.power, Record::power);
+        let mut cache = Cache::new(SavedCache::default().resume(record), power);
         if self.written || self.lost {
             cache.wrote();
         }
         if self.lost && !cache.has_lost() {
             cache.mark_lost();
         }
-        Cache { resetting: self.resetting, ..cache }
+        Cache { resetting: self.resetting, disturbed: self.disturbed, ..cache }
     }
 }
 
@@ -149,11 +210,51 @@ mod tests {
         assert!(cache.has_lost());
     }
 
+    /// The cache of a drive that was powered on `count` times, with something written.
+    fn counting(count: u64) -> Cache {
+        let mut cache = Cache::new(WriteCache::default(), PowerCount([count, 0]));
+        cache.wrote();
+        cache
+    }
+
+    #[test]
+    fn a_count_decides_whether_a_lost_link_was_a_lost_power() {
+        for (now, lost) in [(4, false), (5, true)] {
+            let mut cache = counting(4);
+            cache.lose_link();
+            assert!(cache.is_disturbed() && !cache.has_lost());
+            let undisturbed = !cache.take_disturbance();
+            assert_eq!(cache.compare(PowerCount([now, 0]), undisturbed), lost);
+            assert_eq!((cache.has_lost(), cache.is_disturbed()), (lost, false));
+        }
+    }
+
+    #[test]
+    fn a_drive_that_does_not_count_any_more_is_judged_by_its_link() {
+        for disturbed in [false, true] {
+            let mut cache = counting(4);
+            assert_eq!(cache.compare(PowerCount::UNKNOWN, !disturbed), disturbed);
+            assert!(!cache.counts_power());
+            cache.lose_link();
+            assert!(cache.has_lost());
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_lost_while_the_drive_is_asked_is_a_loss() {
+        let mut cache = counting(4);
+        let undisturbed = !cache.take_disturbance();
+        cache.lose_link();
+        assert!(cache.compare(PowerCount([4, 0]), undisturbed) && !cache.is_disturbed());
+    }
+
     #[test]
     fn what_is_saved_says_what_was_written_and_what_was_lost() {
         let mut lost = written();
         lost.mark_lost();
-        for cache in [Cache::default(), written(), lost] {
+        let mut disturbed = counting(4);
+        disturbed.lose_link();
+        for cache in [Cache::default(), written(), lost, disturbed] {
             let saved = SavedDriveCache::of(&cache);
             assert_eq!(SavedDriveCache::of(&saved.resume(None)), saved);
         }

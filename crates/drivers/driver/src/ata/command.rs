@@ -2,7 +2,7 @@
 
 use ring3_class::block::{Info, IoError, Operation, Request};
 use ring3_spec::ahci::fis::RegisterToDevice;
-use ring3_spec::ata::{LBA28_SECTORS, MAX_COUNT_28, TaskFile, TrimRange, device, opcode};
+use ring3_spec::ata::{LBA28_SECTORS, MAX_COUNT_28, TaskFile, TrimRange, device, log, opcode};
 
 use super::identity::{Flush, Identity};
 use super::options::Level;
@@ -73,6 +73,21 @@ pub(super) const STANDBY: Command = Command {
     },
     protocol: Protocol::NonData,
 };
+
+/// Reads `page` of `log`: 512 bytes. [ACS-3 7.24]
+pub(super) const fn read_log(log: u8, page: u16) -> Command {
+    Command {
+        task: TaskFile {
+            command: opcode::READ_LOG_EXT,
+            features: 0,
+            count: 1,
+            lba: log::address(log, page),
+            device: device::LBA,
+            ext: true,
+        },
+        protocol: Protocol::PioIn,
+    }
+}
 
 /// Makes the commands of one drive.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@
 //!
 //! # Shape
 //! One command layer under two host controllers. [`Identity`] is what a drive says about itself;
-//! `command.rs` makes a command of a request; `status.rs` says what a failed one means. `ide` and
+//! `command.rs` makes a command of a request; `status.rs` says what a failed one means;
+//! `statistics.rs` asks a drive how often it was powered on, by which `cache.rs` knows what is lost. `ide` and
 //! `ahci` carry commands to drives, each in its own way.
 //!
 //! # Trust
@@ -27,6 +28,7 @@ mod controller;
 mod driver;
 mod identity;
 mod options;
+mod statistics;
 mod status;
 
 pub use controller::{Controller, Member};

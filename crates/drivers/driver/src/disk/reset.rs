@@ -141,7 +141,7 @@ fn look_for_loss<C: Controller>(
     let before = losses.power();
     // One that did not say when it was opened is not asked again. The answer would decide nothing,
     // and a controller that does not answer at all would be given up for it.
-    let now = if before == PowerCount::UNKNOWN { before } else { controller.power_count(state)? };
+    let now = if before.is_known() { controller.power_count(state)? } else { before };
     losses.set_power(now);
     if before.was_lost(now, condition == Condition::Running) {
         lose_caches(

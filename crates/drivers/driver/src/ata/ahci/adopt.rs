@@ -10,7 +10,8 @@
 //! # Trust
 //! The state is what a dead process has said. A port must have the addresses that it says, must
 //! run, and must know of no error and of no loss of its link; then its drive identifies itself,
-//! with the serial number that the state says. Whatever else happens, or takes too long, stops the
+//! with the serial number that the state says, and says how often it was powered on if it did so
+//! before. Whatever else happens, or takes too long, stops the
 //! controller: then it is one to be opened.
 
 use std::sync::Arc;
@@ -72,7 +73,9 @@ impl Controller {
         }
         let controller = Self::resume(device, poll, saved)?;
         let (shared, deadline) = (&controller.shared, Deadline::after(LIMIT));
-        let drained = shared.seats.iter().try_for_each(|seat| seat.drain(&shared.hba, deadline));
+        let name = shared.device.name();
+        let drained =
+            shared.seats.iter().try_for_each(|seat| seat.drain(&shared.hba, (name, deadline)));
         if let Err(error) = drained {
             let stopped = hba::stop(&*shared.device, &shared.hba);
             let quiesced = stopped.err().is_none_or(|unstopped| unstopped.quiesced);
@@ -85,7 +88,7 @@ impl Controller {
 
 impl DiskPort {
     /// Has the drive end what it is doing.
-    fn drain(&self, hba: &Hba, deadline: Deadline) -> Result<(), Error> {
+    fn drain(&self, hba: &Hba, (name, deadline): (&str, Deadline)) -> Result<(), Error> {
         let mut held = lock(&self.port);
         let port = held
             .as_mut()
@@ -115,6 +118,8 @@ impl DiskPort {
         }
         // Whatever the dead driver has written.
         port.cache.wrote();
+        port.look_for_loss(deadline.remaining())?;
+        port.report_loss(name);
         Ok(())
     }
 }

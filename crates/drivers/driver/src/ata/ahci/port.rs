@@ -11,14 +11,14 @@ use ring3_spec::ahci::port::{
     self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData,
 };
 use ring3_spec::ahci::{fis::QueuedErrorLog, registers};
-use ring3_spec::ata::{
-    ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, device, log, opcode,
-};
+use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Signature, Status, TaskFile, log, opcode};
 
 use super::super::Options;
 use super::super::cache::Cache;
-use super::super::command::{Command, Encoder, Protocol, STANDBY};
+use super::super::command::{Command, Encoder, Protocol, STANDBY, read_log};
+use super::super::statistics;
 use super::lists::{Failure, Lists};
+use crate::disk::write_cache::PowerCount;
 
 /// ST and FRE are followed by CR and FR within this. [AHCI 10.1.2]
 const STOP: Duration = Duration::from_millis(port::STOP_MILLIS);
@@ -346,11 +346,11 @@ impl Port {
     /// Sends a command that reads 512 bytes, and waits for its end. Nothing else is in flight.
     fn fetch(
         &mut self,
-        task: TaskFile,
+        command: &Command,
         timeout: Duration,
         what: &'static str,
     ) -> Result<[u8; SECTOR], Error> {
-        self.execute(&Command { task, protocol: Protocol::PioIn }, timeout, what)?;
+        self.execute(command, timeout, what)?;
         self.lists.own()
     }
 
@@ -398,7 +398,8 @@ impl Port {
     /// Makes the drive's cache durable and parks the drive, whose power may go then. Nothing is in
     /// flight.
     pub(super) fn park(&mut self, encoder: &Encoder, options: &Options) -> Result<(), Error> {
-        if self.cache.has_lost() || (!self.cache.is_clean() && self.has_lost_link()) {
+        let is_disturbed = self.cache.is_disturbed() || self.has_lost_link();
+        if self.cache.has_lost() || (!self.cache.is_clean() && is_disturbed) {
             let text = "it may have lost its power, with writes that were not flushed: check what \
                         was written last";
             return Err(Error::Fatal(text.into()));
@@ -417,23 +418,65 @@ impl Port {
     /// What the drive says about itself. [ACS-3 7.12]
     pub(super) fn identify(&mut self, timeout: Duration) -> Result<Identify, Error> {
         let task = TaskFile { command: opcode::IDENTIFY, ..TaskFile::default() };
-        self.fetch(task, timeout, "IDENTIFY DEVICE").map(Identify)
+        let command = Command { task, protocol: Protocol::PioIn };
+        self.fetch(&command, timeout, "IDENTIFY DEVICE").map(Identify)
+    }
+
+    /// How often the drive, which describes itself by `data`, was powered on. After an error the
+    /// port is stopped, and the drive may still be at it.
+    pub(super) fn first_power_count(
+        &mut self,
+        data: &Identify,
+        timeout: Duration,
+    ) -> Result<PowerCount, Error> {
+        statistics::first_power_count(data, |command| self.fetch_log(&command, timeout))
+    }
+
+    /// Asks a drive that counts how often it was powered on, and notes what it has lost. The port
+    /// takes commands, before and afterwards. After an error the drive is not asked again.
+    pub(super) fn look_for_loss(&mut self, timeout: Duration) -> Result<(), Error> {
+        let undisturbed = !self.cache.take_disturbance();
+        let asked = if self.cache.counts_power() {
+            statistics::power_count(|command| self.fetch_log(&command, timeout))
+        } else {
+            Ok(PowerCount::UNKNOWN)
+        };
+        self.cache.compare(*asked.as_ref().unwrap_or(&PowerCount::UNKNOWN), undisturbed);
+        asked.map(drop)
+    }
+
+    /// The page of a log that `command` reads; `None` if the drive refuses.
+    fn fetch_log(
+        &mut self,
+        command: &Command,
+        timeout: Duration,
+    ) -> Result<Option<[u8; SECTOR]>, Error> {
+        match self.fetch(command, timeout, "reading how often a drive was powered on") {
+            Ok(page) => Ok(Some(page)),
+            // That has stopped the port. [AHCI 6.2.2.1]
+            Err(Error::Unsupported(_)) => self.restart().map(|()| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says in the log of driver `name` what the drive has lost, if it has.
+    pub(super) fn report_loss(&self, name: &str) {
+        if self.cache.has_lost() {
+            let index = self.index;
+            tracing::error!(
+                "{name} port {index}: its power was lost, or its link, and it does not say: writes \
+                since the last flush may be lost, and the next flush fails; check what was written \
+                last"
+            );
+        }
     }
 
     /// Which queued command failed, and how; lets the drive take commands again. [ACS-3 9.13, AHCI
     /// 6.2.2.2]
     pub(super) fn queued_error(&mut self, timeout: Duration) -> Result<(u8, Failure), Error> {
-        let log = log::QUEUED_ERROR.into();
-        let task = TaskFile {
-            command: opcode::READ_LOG_EXT,
-            count: 1,
-            lba: log,
-            device: device::LBA,
-            ext: true,
-            ..TaskFile::default()
-        };
+        let command = read_log(log::QUEUED_ERROR, 0);
         let page =
-            self.fetch(task, timeout, "reading the log of the queued command that failed")?;
+            self.fetch(&command, timeout, "reading the log of the queued command that failed")?;
         // The last byte makes the sum of all zero. [ACS-3 9.13.1]
         let sum = page.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         let log = QueuedErrorLog(page);

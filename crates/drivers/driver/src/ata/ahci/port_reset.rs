@@ -6,8 +6,8 @@
 //! controller is reset, which all its drives notice and none loses a request by. A drive that is
 //! not there any more ends its requests and leaves the others alone; it is looked for again when
 //! there is a request. One that no reset wakes up, and another one in its place are not used until
-//! the controller is opened again. One that may have lost writes (`cache.rs`) says so by its next
-//! flush.
+//! the controller is opened again. A drive that counts how often it was powered on is asked; one
+//! that has lost writes, or may have (`cache.rs`), says so by its next flush.
 
 use std::sync::atomic::Ordering;
 
@@ -20,6 +20,7 @@ use super::port::{NOTICE, Port};
 use super::queue::PortQueue;
 use super::recovery::OWN;
 use crate::disk::Controller as _;
+use crate::disk::write_cache::PowerCount;
 use crate::lifetime::{GENERATION_CLOSED, lock};
 
 /// Further resets of a drive that was there and is not noticed after the first one.
@@ -118,7 +119,7 @@ impl PortQueue {
                 break;
             }
             // In so long a time its power may have gone and come back.
-            self.port.cache.mark_lost();
+            self.port.cache.disturb();
             self.port.comreset();
             noticed = self.port.has_drive(Port::link_deadline(), self.shared.options.link_timeout);
         }
@@ -134,18 +135,10 @@ impl PortQueue {
         self.port.end_link_reset()?;
         let ready = self.shared.options.ready_timeout;
         if !noticed || self.port.signature(Deadline::after(ready))? != Signature::Ata {
-            self.port.cache.mark_lost();
+            self.port.cache.disturb();
             return Ok(PortState::Absent);
         }
         self.port.start()?;
-        if self.port.cache.has_lost() {
-            let (name, index) = (self.shared.device.name(), self.port.index());
-            tracing::error!(
-                "{name} port {index}: its link was lost, and perhaps its power: writes since the \
-                 last flush may be lost, and the next flush fails; \
-                 check what was written last"
-            );
-        }
         let identity = Identity::new(&self.port.identify(OWN)?)?;
         let useless = if !self.is_same(&identity) {
             Some((IoError::Gone, "there is another drive now"))
@@ -158,9 +151,16 @@ impl PortQueue {
             None
         };
         if let Some((error, why)) = useless {
+            // It is not asked for the count of the drive that was there.
+            let undisturbed = !self.port.cache.take_disturbance();
+            self.port.cache.compare(PowerCount::UNKNOWN, undisturbed);
+            self.port.report_loss(self.shared.device.name());
             self.port.stop()?;
             return Ok(PortState::Unusable(error, why));
         }
+        let looked = self.port.look_for_loss(OWN.min(self.shared.options.timeout));
+        self.port.report_loss(self.shared.device.name());
+        looked?;
         self.shared.seats[self.seat].ready_since.store(generation, Ordering::Relaxed);
         if self.armed {
             self.gate.open();

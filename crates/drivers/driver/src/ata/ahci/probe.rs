@@ -15,6 +15,7 @@ use super::controller::DiskPort;
 use super::hba::Hba;
 use super::lists::{Lists, MAX_REGIONS};
 use super::port::{NOTICE, NOTICE_AGAIN, Port};
+use super::recovery::OWN;
 use super::saved::SavedPort;
 use crate::disk::write_cache::{PowerCount, WriteCache};
 
@@ -64,15 +65,11 @@ pub(super) fn all(
     for (mut port, since) in std::mem::take(&mut found.others).into_iter().zip(started) {
         let disk = examine(device, hba, options, &mut port, since);
         match disk {
-            Ok(Some((identity, level))) => {
+            Ok(Some(Disk { identity, level, power })) => {
                 if identity.cache {
                     let whose = (identity.serial.as_str(), port.index().into());
-                    port.cache = Cache::new(WriteCache::open(
-                        kept.clone(),
-                        whose,
-                        PowerCount::UNKNOWN,
-                        has_run_on,
-                    ));
+                    let cache = WriteCache::open(kept.clone(), whose, power, has_run_on);
+                    port.cache = Cache::new(cache, power);
                 }
                 found.seats.push(seat(port, identity, level, options));
             }
@@ -97,24 +94,35 @@ fn notice(hba: &Hba, index: u8) -> Duration {
     if hba.was_empty(index) { NOTICE_AGAIN } else { NOTICE }
 }
 
-/// The disk at `port` and how it can be driven, or `None` if there is nothing. The port takes
-/// commands afterwards.
+/// A drive that can be a disk.
+struct Disk {
+    identity: Identity,
+    /// How it can be driven, at best.
+    level: Level,
+    /// How often it was powered on; known only if that matters.
+    power: PowerCount,
+}
+
+/// The disk at `port`, or `None` if there is nothing. The port takes commands afterwards.
 fn examine(
     device: &dyn Device,
     hba: &Hba,
     options: &Options,
     port: &mut Port,
     since: Deadline,
-) -> Result<Option<(Identity, Level)>, Error> {
+) -> Result<Option<Disk>, Error> {
     if !port.has_drive(since, notice(hba, port.index()))? {
         return Ok(None);
     }
     kind(port.signature(Deadline::after(options.ready_timeout))?)?;
     port.start()?;
-    let identity = Identity::new(&port.identify(options.timeout)?)?;
+    let data = port.identify(options.timeout)?;
+    let identity = Identity::new(&data)?;
     if !identity.dma {
         return Err(Error::Unsupported("it has no DMA".into()));
     }
+    let power =
+        if identity.cache { power_count(port, &data, options)? } else { PowerCount::UNKNOWN };
     let queued = hba.capabilities.queued() == 1
         && identity.queue_depth > 0
         && options.level == Level::Queued;
@@ -127,7 +135,29 @@ fn examine(
         .clamp(1, ring3_spec::ahci::SLOTS.into());
     port.resize(device.dma().arena(), slots as u8)?;
     port.start()?;
-    Ok(Some((identity, if queued { Level::Queued } else { Level::Dma })))
+    Ok(Some(Disk { identity, level: if queued { Level::Queued } else { Level::Dma }, power }))
+}
+
+/// How often the drive at `port` was powered on. One that does not answer is reset, and is one that
+/// does not say.
+fn power_count(
+    port: &mut Port,
+    data: &ring3_spec::ata::Identify,
+    options: &Options,
+) -> Result<PowerCount, Error> {
+    let error = match port.first_power_count(data, OWN.min(options.timeout)) {
+        Ok(power) => return Ok(power),
+        Err(error) => error,
+    };
+    tracing::warn!("port {}: {error}; resetting the drive, which is not asked again", port.index());
+    port.begin_link_reset();
+    if !port.has_drive(Port::link_deadline(), NOTICE)? {
+        return Err(Error::Gone);
+    }
+    port.end_link_reset()?;
+    kind(port.signature(Deadline::after(options.ready_timeout))?)?;
+    port.start()?;
+    Ok(PowerCount::UNKNOWN)
 }
 
 /// Refuses what is no disk.

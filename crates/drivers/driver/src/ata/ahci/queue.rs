@@ -93,7 +93,9 @@ pub(super) struct PortQueue {
 }
 
 impl PortQueue {
-    fn new(shared: Arc<AhciShared>, seat: usize, port: Port, irq: Option<Arc<Irq>>) -> Self {
+    fn new(shared: Arc<AhciShared>, seat: usize, mut port: Port, irq: Option<Arc<Irq>>) -> Self {
+        // The drive is asked behind a reset of the port.
+        port.ready &= !port.cache.is_disturbed();
         let place = &shared.seats[seat];
         let (info, level) = (place.info.clone(), place.level);
         Self {

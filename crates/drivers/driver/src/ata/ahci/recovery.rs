@@ -184,6 +184,12 @@ impl PortQueue {
             Ok(()) => self.port.queued_error(OWN),
             Err(error) => Err(error),
         };
+        // A drive whose power may have been gone is asked behind a reset of the port.
+        let culprit = if self.port.cache.is_disturbed() {
+            Err(Error::Fatal("its link was lost".into()))
+        } else {
+            culprit
+        };
         drop(order);
         match culprit {
             Ok((slot, failure)) if held.unbounded_shr(slot.into()) & 1 == 1 => {

@@ -71,7 +71,7 @@ impl AhciShared {
             if port.cache.is_clean() {
                 return Ok(());
             }
-            port.cache.mark_lost();
+            port.cache.disturb();
         }
         let parked = port.park(&Encoder::new(&seat.identity, &seat.info), &self.options);
         if let Err(error) = &parked {

@@ -260,13 +260,15 @@ impl Channel {
     }
 
     /// Whether the drive that has flushed is the one that was written: one whose power was gone
-    /// meanwhile has nothing to flush, and has lost its settings, too.
+    /// meanwhile has nothing to flush, and has lost its settings, too. If it counts how often it was
+    /// powered on, that decides.
     #[cold]
     pub(super) fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
         let now = self.read_settings(drive)?;
         let Some(state) = self.state(drive) else { return Ok(Ok(())) };
         if state.settings.is_some_and(|settings| settings != now) {
-            self.lose_writes(drive);
+            // Somebody else may have reset the function, and the drive with it.
+            self.look_for_loss(drive, false)?;
             // What it was set to is set again.
             self.trouble =
                 Some(ChannelFault::Reset("a drive has lost its settings", IoError::Transport));

@@ -154,6 +154,26 @@ impl Channel {
         }
     }
 
+    /// How often `drive`, which describes itself by `data`, was powered on. One that does not answer
+    /// is reset, and is one that does not say.
+    fn power_count(&mut self, drive: u8, data: &Identify) -> Result<PowerCount, Error> {
+        let error = match self.first_power_count(drive, data) {
+            Ok(power) => return Ok(power),
+            Err(error) => error,
+        };
+        tracing::warn!(
+            "{}: {error}; resetting the drive, which is not asked again",
+            self.name_of(drive)
+        );
+        // What the master was told before is lost, and is told again.
+        self.reset_drives_with_retry(false);
+        let deadline = Deadline::after(self.function.options.ready_timeout);
+        if !self.await_drive(drive, deadline)? {
+            return Err(Error::Gone);
+        }
+        Ok(PowerCount::UNKNOWN)
+    }
+
     /// Makes the drive that `data` describes one of the channel's.
     fn adopt(&mut self, drive: u8, data: &Identify) -> Result<(), Error> {
         let identity = Identity::new(data)?;
@@ -164,6 +184,9 @@ impl Channel {
         let function = &self.function;
         let dma = self.table.is_some() && function.has_dma() && function.options.level > Level::Pio;
         let mode = if dma { Mode::best(&identity, function.chip.timings()) } else { Mode::Pio };
+        let power =
+            if identity.cache { self.power_count(drive, data)? } else { PowerCount::UNKNOWN };
+        let function = &self.function;
         let mut state = DriveState::new(data, identity, mode);
         if state.identity.cache {
             let kept = function.device.dma().arena().persistent_words();
@@ -174,8 +197,7 @@ impl Channel {
             // It was reset by its registers, which leaves it in an Ultra DMA mode that it had.
             // [ATA-6 Ultra DMA feature set]
             let has_run_on = Settings::of(data).has_ultra_dma();
-            state.cache =
-                Cache::new(WriteCache::open(kept, whose, PowerCount::UNKNOWN, has_run_on));
+            state.cache = Cache::new(WriteCache::open(kept, whose, power, has_run_on), power);
         }
         self.states[usize::from(drive & 1)] = Some(Box::new(state));
         if let Err(error) = self.apply_settings(drive) {

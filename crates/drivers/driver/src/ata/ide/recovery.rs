@@ -187,7 +187,8 @@ impl Channel {
 
     /// Resets the drives and sets them up. One that does not come back twice is dead; the other
     /// must be reset once more then, because a busy drive that is selected does not let go of the
-    /// bus. After a `hard` reset it is no news that drives have lost their settings.
+    /// bus. After a `hard` reset it is no news that drives have lost their settings; only their own count
+    /// says what became of their power.
     pub(super) fn reset_drives_with_retry(&mut self, hard: bool) {
         let mut failures = [0; DRIVES as usize];
         loop {
@@ -225,9 +226,8 @@ impl Channel {
         if !self.await_drive(drive, deadline)? || is_absent(self.ports.alternate()) {
             return Err(Error::Gone);
         }
-        if !hard && self.has_lost_mode(drive)? {
-            self.lose_writes(drive);
-        }
+        let undisturbed = hard || !self.has_lost_mode(drive)?;
+        self.look_for_loss(drive, undisturbed)?;
         self.apply_settings(drive)
     }
 
@@ -241,18 +241,6 @@ impl Channel {
                 Ok(!self.read_settings(drive)?.has_ultra_dma())
             }
             _ => Ok(false),
-        }
-    }
-
-    /// What `drive` had in its cache is lost: its next flush says so.
-    pub(super) fn lose_writes(&mut self, drive: u8) {
-        tracing::error!(
-            "{}: its power was gone: writes since the last flush are lost, and the next flush \
-            fails; check what was written last",
-            self.name_of(drive)
-        );
-        if let Some(state) = self.state(drive) {
-            state.cache.mark_lost();
         }
     }
 

@@ -8,9 +8,11 @@ use ring3_spec::ata::{ErrorBits, Identify, SECTOR, Status, TaskFile, device, opc
 use ring3_spec::ide::DRIVES;
 
 use super::super::command::{Command, STANDBY};
+use super::super::statistics;
 use super::channel::Channel;
 use super::mode::{Mode, pio_code};
 use super::transfer::is_absent;
+use crate::disk::write_cache::PowerCount;
 
 /// A drive answers a command that sets something within this. The standard gives no limit; they
 /// take microseconds.
@@ -166,6 +168,46 @@ impl Channel {
         let data = Identify::from_bytes(&bytes)
             .ok_or_else(|| Error::Protocol("its identify data are too short".into()))?;
         Ok(Settings::of(&data))
+    }
+
+    /// How often `drive`, which describes itself by `data`, was powered on. After an error it may
+    /// still be at it.
+    pub(super) fn first_power_count(
+        &mut self,
+        drive: u8,
+        data: &Identify,
+    ) -> Result<PowerCount, Error> {
+        statistics::first_power_count(data, |command| self.read_log(drive, &command))
+    }
+
+    /// Asks `drive` how often it was powered on, if it counts that, and notes what it has lost.
+    /// Where it does not count, its power was there if it is `undisturbed`. After an error it is not
+    /// asked again.
+    pub(super) fn look_for_loss(&mut self, drive: u8, undisturbed: bool) -> Result<(), Error> {
+        let asked = if self.state(drive).is_some_and(|state| state.cache.counts_power()) {
+            statistics::power_count(|command| self.read_log(drive, &command))
+        } else {
+            Ok(PowerCount::UNKNOWN)
+        };
+        let now = *asked.as_ref().unwrap_or(&PowerCount::UNKNOWN);
+        if self.state(drive).is_some_and(|state| state.cache.compare(now, undisturbed)) {
+            tracing::error!(
+                "{}: its power was gone: writes since the last flush are lost, and the next flush \
+                fails; check what was written last",
+                self.name_of(drive)
+            );
+        }
+        asked.map(drop)
+    }
+
+    /// The page of a log that `command` reads; `None` if `drive` refuses.
+    fn read_log(&mut self, drive: u8, command: &Command) -> Result<Option<[u8; SECTOR]>, Error> {
+        let mut page = [0; SECTOR];
+        match self.execute(drive, &command.task, Some(&mut page), self.promptness())? {
+            Answer::Done => Ok(Some(page)),
+            Answer::Refused(..) => Ok(None),
+            Answer::Absent => Err(Error::Gone),
+        }
     }
 
     /// Makes the cache of each drive that was used durable and parks it, whose power may go then.

@@ -38,11 +38,15 @@ impl PowerCount {
     /// Of a device that does not count.
     pub(crate) const UNKNOWN: Self = Self([0; 2]);
 
+    /// Whether the device counts.
+    pub(crate) fn is_known(self) -> bool {
+        self.0[0] != 0
+    }
+
     /// Whether the power was lost before the device said `now`. Where it does not count, unknown
     /// means lost, unless it was seen to run on (`undisturbed`).
     pub(crate) fn was_lost(self, now: Self, undisturbed: bool) -> bool {
-        let counts = self.0[0] != 0 && now.0[0] != 0;
-        if counts { self != now } else { !undisturbed }
+        if self.is_known() && now.is_known() { self != now } else { !undisturbed }
     }
 }
 
@@ -119,7 +123,7 @@ impl Record {
     }
 
     /// What the device said last.
-    pub(super) fn power(&self) -> PowerCount {
+    pub(crate) fn power(&self) -> PowerCount {
         PowerCount(POWER.map(|word| self.kept.load(self.first + word)))
     }
 
