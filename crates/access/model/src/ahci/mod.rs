@@ -77,10 +77,11 @@ const FAULTS: [&str; 22] = [
 ///
 /// Options, besides those of [every model](super): `disks=1` (in the first ports), `ports=6`,
 /// `slots=32`, `size=64M` (of each disk), `block=512` (or `4096`), `ncq=on`, `depth=32`,
-/// `cache=on`, `fua=on`, `trim=on`, `statistics=on` (or `off`, `invalid`, `refused`), `lba48=on`, `multiple=16`, `text=plain` (or `wild`), `wide=on`
-/// (64-bit addresses), `msi=on`, `cdrom=off` (in the port behind the disks), `multiplier=off` (in
-/// the last port), `handoff=off` (firmware owns the controller at first), `ready=0us` (time that a
-/// reset takes), and `fault=`, which is described [there](super::fault).
+/// `cache=on`, `fua=on`, `trim=on`, `statistics=on` (or `off`, `invalid`, `refused`), `lba48=on`,
+/// `multiple=16`, `text=plain` (or `wild`), `wide=on` (64-bit addresses), `msi=on`, `cdrom=off` (in
+/// the port behind the disks), `multiplier=off` (in the last port), `handoff=off` (firmware owns
+/// the controller at first), `ready=0us` (time that a reset takes), and `fault=`, which is
+/// described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimAhci, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| AhciModel::new(shape, plan))

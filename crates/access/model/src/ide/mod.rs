@@ -80,9 +80,9 @@ const FAULTS: [&str; 19] = [
 /// Options, besides those of [every model](super): `chip=piix4` (or `piix3`, `cmd646`), `disks=1`
 /// (primary master, primary slave, secondary master, secondary slave), `size=64M` (of each disk),
 /// `block=512` (or `4096`), `lba48=on`, `multiple=16`, `dma=on`, `udma=5` (the drive's best Ultra
-/// DMA mode, or `off`), `cable=80` (wires, or `40`), `cache=on`, `fua=on`, `trim=on`, `statistics=on` (or `off`, `invalid`, `refused`), `cdrom=off`
-/// (behind the disks), `ready=0us` (time that a reset takes), and `fault=`, which is described
-/// [there](super::fault).
+/// DMA mode, or `off`), `cable=80` (wires, or `40`), `cache=on`, `fua=on`, `trim=on`,
+/// `statistics=on` (or `off`, `invalid`, `refused`), `cdrom=off` (behind the disks), `ready=0us`
+/// (time that a reset takes), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimIde, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| IdeModel::new(shape, plan))

@@ -5,8 +5,9 @@
 //! A drive whose power fails for a moment comes back empty, with the same serial number, and the
 //! next flush succeeds. Where it counts how often it was powered on (`statistics.rs`), it is asked
 //! after each reset, and the count decides. Else all that a host can see at a SATA port is that the
-//! link was lost although the host did not reset it. Cables do that, too; but unknown means lost. On
-//! a parallel cable there is no link: there a drive has lost the transfer mode that it was set to.
+//! link was lost although the host did not reset it. Cables do that, too; but unknown means lost.
+//! On a parallel cable there is no link: there a drive has lost the transfer mode that it was set
+//! to.
 
 use std::sync::Arc;
 

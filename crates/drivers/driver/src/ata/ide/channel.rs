@@ -260,8 +260,8 @@ impl Channel {
     }
 
     /// Whether the drive that has flushed is the one that was written: one whose power was gone
-    /// meanwhile has nothing to flush, and has lost its settings, too. If it counts how often it was
-    /// powered on, that decides.
+    /// meanwhile has nothing to flush, and has lost its settings, too. If it counts how often it
+    /// was powered on, that decides.
     #[cold]
     pub(super) fn confirm_flush(&mut self, drive: u8) -> Result<Result<(), IoError>, Error> {
         let now = self.read_settings(drive)?;

@@ -154,8 +154,8 @@ impl Channel {
         }
     }
 
-    /// How often `drive`, which describes itself by `data`, was powered on. One that does not answer
-    /// is reset, and is one that does not say.
+    /// How often `drive`, which describes itself by `data`, was powered on. One that does not
+    /// answer is reset, and is one that does not say.
     fn power_count(&mut self, drive: u8, data: &Identify) -> Result<PowerCount, Error> {
         let error = match self.first_power_count(drive, data) {
             Ok(power) => return Ok(power),

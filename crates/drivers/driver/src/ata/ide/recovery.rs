@@ -187,8 +187,8 @@ impl Channel {
 
     /// Resets the drives and sets them up. One that does not come back twice is dead; the other
     /// must be reset once more then, because a busy drive that is selected does not let go of the
-    /// bus. After a `hard` reset it is no news that drives have lost their settings; only their own count
-    /// says what became of their power.
+    /// bus. After a `hard` reset it is no news that drives have lost their settings; only their own
+    /// count says what became of their power.
     pub(super) fn reset_drives_with_retry(&mut self, hard: bool) {
         let mut failures = [0; DRIVES as usize];
         loop {

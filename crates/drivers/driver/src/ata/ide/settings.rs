@@ -181,8 +181,8 @@ impl Channel {
     }
 
     /// Asks `drive` how often it was powered on, if it counts that, and notes what it has lost.
-    /// Where it does not count, its power was there if it is `undisturbed`. After an error it is not
-    /// asked again.
+    /// Where it does not count, its power was there if it is `undisturbed`. After an error it is
+    /// not asked again.
     pub(super) fn look_for_loss(&mut self, drive: u8, undisturbed: bool) -> Result<(), Error> {
         let asked = if self.state(drive).is_some_and(|state| state.cache.counts_power()) {
             statistics::power_count(|command| self.read_log(drive, &command))
