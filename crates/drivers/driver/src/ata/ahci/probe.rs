@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ring3_device::dma::SegmentRules;
 use ring3_device::{Deadline, Device, Error, found as fence};
-use ring3_spec::ata::Signature;
+use ring3_spec::ata::{Identify, Signature};
 
 use super::super::cache::Cache;
 use super::super::identity::Limits;
@@ -121,8 +121,11 @@ fn examine(
     if !identity.dma {
         return Err(Error::Unsupported("it has no DMA".into()));
     }
-    let power =
-        if identity.cache { power_count(port, &data, options)? } else { PowerCount::UNKNOWN };
+    let power = if identity.cache {
+        power_count(device, port, &data, options)?
+    } else {
+        PowerCount::UNKNOWN
+    };
     let queued = hba.capabilities.queued() == 1
         && identity.queue_depth > 0
         && options.level == Level::Queued;
@@ -141,15 +144,17 @@ fn examine(
 /// How often the drive at `port` was powered on. One that does not answer is reset, and is one that
 /// does not say.
 fn power_count(
+    device: &dyn Device,
     port: &mut Port,
-    data: &ring3_spec::ata::Identify,
+    data: &Identify,
     options: &Options,
 ) -> Result<PowerCount, Error> {
     let error = match port.first_power_count(data, OWN.min(options.timeout)) {
         Ok(power) => return Ok(power),
         Err(error) => error,
     };
-    tracing::warn!("port {}: {error}; resetting the drive, which is not asked again", port.index());
+    let (name, index) = (device.name(), port.index());
+    tracing::warn!("{name} port {index}: {error}; resetting the drive, which is not asked again");
     port.begin_link_reset();
     if !port.has_drive(Port::link_deadline(), NOTICE)? {
         return Err(Error::Gone);
