@@ -450,6 +450,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
         include_str!("ide_unstoppable.rs"),
         include_str!("ahci_faults.rs"),
         include_str!("../../../tools/cli/tests/export.rs"),
+        include_str!("ahci_adopt.rs"),
         include_str!("ahci_cache.rs"),
         include_str!("ahci_resets.rs"),
         include_str!("ata_cache.rs"),
