@@ -92,15 +92,23 @@
 struct ring3_bar;
 
 /*
- Bytes of the device's arena, which it reaches: mapped when the device was opened, so that no
- call maps anything later.
+ Bytes that the device reaches, of its arena or registered: mapped when the device was opened, or
+ when they were registered, so that no request maps anything.
  */
 struct ring3_buffer;
 
 /*
- A network card that this program drives.
+ A network card: one that this program drives (ring3_card_new), or one that ring3 drives for it
+ (ring3_card_open).
  */
 struct ring3_card;
+
+/*
+ The way through an opened card in both directions, for one thread at a time.
+
+ Its buffers have numbers. A buffer is the card's, the program's, or free.
+ */
+struct ring3_card_queue;
 
 /*
  One PCI function, claimed exclusively. What was opened of it keeps it.
@@ -108,9 +116,15 @@ struct ring3_card;
 struct ring3_device;
 
 /*
- A disk that this program drives.
+ A disk: one that this program drives (ring3_disk_new), or one that ring3 drives for it
+ (ring3_disk_open).
  */
 struct ring3_disk;
+
+/*
+ A way to a disk that was opened, for one thread at a time; queues share nothing.
+ */
+struct ring3_disk_queue;
 
 /*
  One interrupt vector.
@@ -124,7 +138,8 @@ struct ring3_irq;
 struct ring3_share;
 
 /*
- What a program says of its card.
+ What a program says of its card, or ring3 of one that was opened (ring3_card_describe), whose text
+ is valid until it is closed.
  */
 struct ring3_card_info {
   /*
@@ -217,6 +232,72 @@ struct ring3_card_filter {
 };
 
 /*
+ What a program asks for when it opens a card. Zeroes are the default.
+ */
+struct ring3_card_options {
+  /*
+   Bytes of memory, beside what the driver needs, for the buffers of its queue; 0 for 8 MiB.
+   */
+  uint64_t arena;
+  /*
+   The card raises no interrupts: its queue is polled.
+   */
+  bool polled;
+  /*
+   The user has said that no IOMMU need stand between the device and memory.
+   */
+  bool unprotected;
+};
+
+/*
+ The state of the wire.
+ */
+struct ring3_card_link {
+  /*
+   Megabits per second; 0 if the card does not know.
+   */
+  uint32_t mbits;
+  /*
+   There is somebody at the other end.
+   */
+  bool up;
+  /*
+   Both ends may send at once; false if the card does not know.
+   */
+  bool full_duplex;
+};
+
+/*
+ A packet, or a piece of one, in a buffer of the queue's that the program has.
+ */
+struct ring3_card_packet {
+  /*
+   Its first byte, from the Ethernet header on.
+   */
+  void *data;
+  /*
+   Its bytes, without the check sequence at the end of a frame.
+   */
+  uint32_t len;
+  /*
+   Most bytes from `data` on.
+   */
+  uint32_t room;
+  /*
+   The buffer's number. It is the library's: do not change it.
+   */
+  uint32_t buffer;
+  /*
+   Received: the card has found the checksum of TCP or UDP right. Nothing of one to be sent.
+   */
+  bool checked;
+  /*
+   The next packet of the batch, or the first of the next batch, is another piece of the same.
+   */
+  bool more;
+};
+
+/*
  What a driver asks for when it opens a device. Zeroes are the usual.
  */
 struct ring3_options {
@@ -251,7 +332,8 @@ struct ring3_bar_info {
 };
 
 /*
- What a program says of its disk.
+ What a program says of its disk, or ring3 of one that was opened (ring3_disk_describe), whose texts
+ are valid until it is closed.
  */
 struct ring3_disk_info {
   /*
@@ -295,7 +377,7 @@ struct ring3_disk_info {
    */
   uint32_t discard_granularity;
   /*
-   Most requests at once, 1 at least.
+   Most requests at once, 1 at least. Of an opened disk, 0: a queue says how many it holds.
    */
   uint16_t depth;
   /*
@@ -317,11 +399,13 @@ struct ring3_disk_info {
 };
 
 /*
- A request of a client's, checked: on the disk, not longer than it takes, and of what it can do.
+ A request: of a client's, checked to be on the disk, not longer than it takes, and of what it can
+ do (ring3_disk_take); or of this program's to an opened disk, of any length
+ (ring3_disk_queue_submit).
  */
 struct ring3_disk_request {
   /*
-   For ring3_disk_end.
+   For ring3_disk_end. This program's own: what it likes, below 1 << 63.
    */
   uint64_t tag;
   /*
@@ -329,8 +413,8 @@ struct ring3_disk_request {
    */
   uint64_t lba;
   /*
-   Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there
-   are none.
+   Where its bytes lie, in one piece; NULL if there are none. Of a driven disk, in the memory
+   that it was made with; of an opened one, anywhere in a buffer of its own.
    */
   void *data;
   /*
@@ -345,6 +429,58 @@ struct ring3_disk_request {
    A write is durable at its end.
    */
   bool fua;
+};
+
+/*
+ What a program asks for when it opens a disk. Zeroes are the default.
+ */
+struct ring3_disk_options {
+  /*
+   Bytes of memory for ring3_disk_alloc, beside what the driver needs; 0 for 16 MiB. The URI's
+   `arena=` counts more.
+   */
+  uint64_t arena;
+  /*
+   With `choose`, the disk's number: the namespace of an NVMe controller, or the place of an
+   ATA drive, from 0.
+   */
+  uint32_t part;
+  /*
+   Queues that will be open at the same time; 0 for 1.
+   */
+  uint16_t queues;
+  /*
+   The device has several disks, and `part` is meant.
+   */
+  bool choose;
+  /*
+   The device raises no interrupts: queues are polled while requests are in flight.
+   */
+  bool polled;
+  /*
+   The user has said that no IOMMU need stand between the device and memory.
+   */
+  bool unprotected;
+};
+
+/*
+ The end of a request.
+ */
+struct ring3_disk_completion {
+  /*
+   The request's.
+   */
+  uint64_t tag;
+  /*
+   0 if it ended well, or the errno of what has failed: EIO, EINVAL (beyond the end of the
+   disk), ENOSPC, EROFS, EOPNOTSUPP, EILSEQ, ETIMEDOUT or ENODEV.
+   */
+  int error;
+  /*
+   Of a read or write that has failed: nobody could stop the device, which may still use the
+   request's bytes. Their buffer is for ring3_dma_abandon and not for ring3_dma_release.
+   */
+  bool lost;
 };
 
 #ifdef __cplusplus
@@ -421,10 +557,11 @@ int ring3_card_serve(struct ring3_card *card, const char *access);
 int ring3_card_lend(const struct ring3_card *card, const struct ring3_device *device);
 
 /*
- Takes the card from whoever uses it, and ends the handle.
+ Ends the handle. A card that this program drives is taken from whoever uses it; a device that was
+ opened is given up when its queue is closed, too.
 
  # Safety
- `card` was made and not closed, or is NULL.
+ `card` was made or opened and not closed, or is NULL.
  */
 void ring3_card_close(struct ring3_card *card);
 
@@ -508,6 +645,136 @@ int ring3_card_filter(struct ring3_card *card, struct ring3_card_filter *filter)
  The filter that was taken last is set.
  */
 void ring3_card_filtered(const struct ring3_card *card);
+
+/*
+ Opens the card that `uri` names, starts its driver, and claims the device exclusively:
+ `vfio:0000:01:00.0`, `qtest:e1000e`, `qtest:virtio-net-pci`, `vfio-user:PATH`, `sim:e1000`; or
+ `remote:PATH`, which another process drives and shares. `options` may be NULL.
+
+ # Safety
+ `uri` is a text, and `card` points to a place for the handle.
+ */
+int ring3_card_open(const char *uri, const struct ring3_card_options *options, struct ring3_card **card);
+
+/*
+ The name of an opened card, for messages. NULL of one that this program drives. Valid until it
+ is closed.
+ */
+const char *ring3_card_name(const struct ring3_card *card);
+
+/*
+ What an opened card is and can.
+
+ # Safety
+ `info` points to a place for it.
+ */
+int ring3_card_describe(const struct ring3_card *card, struct ring3_card_info *info);
+
+/*
+ How the wire of an opened card is now.
+
+ # Safety
+ `link` points to a place for it.
+ */
+int ring3_card_get_link(const struct ring3_card *card, struct ring3_card_link *link);
+
+/*
+ Has an opened card let everything through, whoever it is for, or again only what is for its own
+ address and for everybody, as it does when it was opened.
+ */
+int ring3_card_set_promiscuous(const struct ring3_card *card, bool promiscuous);
+
+/*
+ Opens the queue of an opened card for packets of up to `mtu` bytes without their Ethernet header
+ (0 for 1500), with up to `depth` buffers for each direction (0 for 256). The card receives from
+ now on. -EBUSY while it is open already.
+
+ # Safety
+ `queue` points to a place for the handle.
+ */
+int ring3_card_queue_open(const struct ring3_card *card,
+                          uint32_t mtu,
+                          uint16_t depth,
+                          struct ring3_card_queue **queue);
+
+/*
+ Ends the queue and gives its buffers back, those that the program has, too.
+
+ # Safety
+ `queue` was opened and not closed, or is NULL.
+ */
+void ring3_card_queue_close(struct ring3_card_queue *queue);
+
+/*
+ Takes up to `room` packets that were received, and returns how many. Each is the program's until
+ it is released or sent; the card has as many buffers less meanwhile. -ENODEV and -EIO say that
+ the driver has given the card up; after other errors the queue goes on.
+
+ # Safety
+ `packets` points to `room` places.
+ */
+int ring3_card_queue_receive(struct ring3_card_queue *queue, struct ring3_card_packet *packets, size_t room);
+
+/*
+ Takes up to `count` free buffers for packets that the program writes, and returns of how many;
+ fewer if so many are on their way. `room` of each says how long its packet may be.
+
+ # Safety
+ `packets` points to `count` places.
+ */
+int ring3_card_queue_alloc(struct ring3_card_queue *queue, struct ring3_card_packet *packets, size_t count);
+
+/*
+ Hands the first of `count` packets to the card, as many as there is room for, and returns how
+ many: their buffers are the card's, and free when they were sent. Those that were received can be
+ sent as they are. A packet that makes no sense ends the call before it; if it is the first, it
+ is -EINVAL, or -EMSGSIZE if it is longer than the card takes. One write to a register.
+
+ # Safety
+ `packets` points to `count` packets.
+ */
+int ring3_card_queue_send(struct ring3_card_queue *queue,
+                          const struct ring3_card_packet *packets,
+                          size_t count);
+
+/*
+ Gives buffers that the program has back to the queue, unsent.
+
+ # Safety
+ `packets` points to `count` packets.
+ */
+void ring3_card_queue_release(struct ring3_card_queue *queue,
+                              const struct ring3_card_packet *packets,
+                              size_t count);
+
+/*
+ Waits until there is something to receive, `timeout_ms` at most, by polling and then by
+ interrupt: 1, or 0 at the end of that time.
+ */
+int ring3_card_queue_wait(struct ring3_card_queue *queue, uint32_t timeout_ms);
+
+/*
+ A descriptor for poll and epoll, readable when there may be something to receive, if
+ ring3_card_queue_arm was called before the sleep; -ENOENT of a queue that is polled. It is the
+ queue's: do not close or read it.
+ */
+int ring3_card_queue_fd(const struct ring3_card_queue *queue);
+
+/*
+ Prepares a sleep in the program's own loop, after it has received: 1 if it may sleep on the
+ descriptor, `timeout_ms` at most (-1: without an end), and then receives and calls this again; 0
+ if it must not, because there is something to receive, or because the queue has no interrupt.
+
+ # Safety
+ `timeout_ms` points to a number.
+ */
+int ring3_card_queue_arm(struct ring3_card_queue *queue, int *timeout_ms);
+
+/*
+ Whether buffers that come back from being sent wake the program, too: for one that waits until
+ ring3_card_queue_alloc has some.
+ */
+void ring3_card_queue_wake_on_sent(struct ring3_card_queue *queue, bool wake);
 
 /*
  Opens the device that `uri` names: `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:edu`,
@@ -606,11 +873,12 @@ int ring3_disk_serve(struct ring3_disk *disk, const char *access);
 int ring3_disk_lend(const struct ring3_disk *disk, const struct ring3_device *device);
 
 /*
- Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost
- to their clients.
+ Ends the handle. A disk that this program drives is taken from whoever uses it; requests that
+ have not ended are lost to their clients. A device that was opened is given up when its queues
+ and buffers are closed, too.
 
  # Safety
- `disk` was made and not closed, or is NULL.
+ `disk` was made or opened and not closed, or is NULL.
  */
 void ring3_disk_close(struct ring3_disk *disk);
 
@@ -648,6 +916,154 @@ void ring3_disk_end(const struct ring3_disk *disk, uint64_t tag, int error);
 void ring3_disk_stop(struct ring3_disk *disk);
 
 /*
+ Opens the disk that `uri` names, starts its driver, and claims the device exclusively:
+ `vfio:0000:01:00.0`, `uio:0000:01:00.0`, `qtest:nvme`, `vfio-user:PATH`, `sim:nvme`; or
+ `remote:PATH`, which another process drives and shares. `options` may be NULL.
+
+ # Safety
+ `uri` is a text, and `disk` points to a place for the handle.
+ */
+int ring3_disk_open(const char *uri, const struct ring3_disk_options *options, struct ring3_disk **disk);
+
+/*
+ The name of an opened disk, for messages: `sim:nvme namespace 1`. NULL of one that this program
+ drives. Valid until it is closed.
+ */
+const char *ring3_disk_name(const struct ring3_disk *disk);
+
+/*
+ What an opened disk is and can.
+
+ # Safety
+ `info` points to a place for it.
+ */
+int ring3_disk_describe(const struct ring3_disk *disk, struct ring3_disk_info *info);
+
+/*
+ Most queues of an opened disk that can be open at the same time: one for each thread is best. 0
+ of a disk that this program drives.
+ */
+uint16_t ring3_disk_max_queues(const struct ring3_disk *disk);
+
+/*
+ Takes `len` bytes of the memory that an opened disk's device reaches, zeroed, from a page on,
+ for requests of all its queues. -ENOMEM says how large the arena is.
+
+ # Safety
+ `buffer` points to a place for the handle.
+ */
+int ring3_disk_alloc(const struct ring3_disk *disk, size_t len, struct ring3_buffer **buffer);
+
+/*
+ Maps the `len` bytes from `offset` on, whole pages, of a file in memory (memfd, hugetlbfs) for
+ an opened disk's device, so that requests of all its queues reach them: memory that the program
+ shares with others, or has mapped itself. `buffer` has its own mapping of the same bytes. They
+ stay registered until the disk is closed. -EOPNOTSUPP of a backend that maps memory only when
+ the device is opened.
+
+ # Safety
+ `buffer` points to a place for the handle.
+ */
+int ring3_disk_register(const struct ring3_disk *disk,
+                        int fd,
+                        uint64_t offset,
+                        size_t len,
+                        struct ring3_buffer **buffer);
+
+/*
+ Opens a queue of an opened disk that holds `depth` requests, or as many as the device can.
+
+ # Safety
+ `queue` points to a place for the handle.
+ */
+int ring3_disk_queue_open(const struct ring3_disk *disk, uint16_t depth, struct ring3_disk_queue **queue);
+
+/*
+ Ends the queue. Requests in flight are stopped first: whether they were done is not known, and
+ their bytes are the program's again, unless a warning says that the device could not be stopped.
+
+ # Safety
+ `queue` was opened and not closed, or is NULL.
+ */
+void ring3_disk_queue_close(struct ring3_disk_queue *queue);
+
+/*
+ Requests that it holds.
+ */
+uint16_t ring3_disk_queue_depth(const struct ring3_disk_queue *queue);
+
+/*
+ Requests that were submitted and not reaped.
+ */
+uint16_t ring3_disk_queue_in_flight(const struct ring3_disk_queue *queue);
+
+/*
+ Queues the first of `count` requests, as many as there is room for; returns how many. They begin
+ with ring3_disk_queue_ring, may end in any order, and their bytes are the device's until they
+ are reaped. A request that makes no sense ends the call before it; if it is the first, what is
+ wrong is the result: -EFAULT of bytes that are not in a buffer of the disk, -EINVAL, -EROFS,
+ -EOPNOTSUPP.
+
+ # Safety
+ `requests` points to `count` requests, and the buffers that their bytes lie in are not released
+ before these have ended.
+ */
+int ring3_disk_queue_submit(struct ring3_disk_queue *queue,
+                            const struct ring3_disk_request *requests,
+                            size_t count);
+
+/*
+ Hands everything that was submitted since the last call to the device: one write to a register.
+ Does not wait.
+ */
+void ring3_disk_queue_ring(struct ring3_disk_queue *queue);
+
+/*
+ Takes the ends of up to `room` requests, and returns of how many; 0 if there are none. -ENODEV
+ and -EIO say that the driver has given the device up; after other errors the queue goes on.
+
+ # Safety
+ `ends` points to `room` places.
+ */
+int ring3_disk_queue_reap(struct ring3_disk_queue *queue, struct ring3_disk_completion *ends, size_t room);
+
+/*
+ Waits until there is something to reap, `timeout_ms` at most, by polling and then by interrupt:
+ 1, or 0 at the end of that time. Finds requests that have taken too long.
+ */
+int ring3_disk_queue_wait(struct ring3_disk_queue *queue, uint32_t timeout_ms);
+
+/*
+ Does one request and waits for its end, `timeout_ms` at most: 0, or the errno of its end,
+ negative. -EBUSY while others are in flight. After -ETIMEDOUT the queue is of no use but to be
+ closed.
+
+ # Safety
+ The buffer that its bytes lie in is not released before it has ended.
+ */
+int ring3_disk_queue_execute(struct ring3_disk_queue *queue,
+                             const struct ring3_disk_request *request,
+                             uint32_t timeout_ms);
+
+/*
+ A descriptor for poll and epoll, readable when there may be something to reap, if
+ ring3_disk_queue_arm was called before the sleep; -ENOENT of a queue that is polled. It is the
+ queue's: do not close or read it.
+ */
+int ring3_disk_queue_fd(const struct ring3_disk_queue *queue);
+
+/*
+ Prepares a sleep in the program's own loop, after it has reaped: 1 if it may sleep on the
+ descriptor, `timeout_ms` at most (-1: without an end), and then reaps and calls this again; 0 if
+ it must not, because there is something to reap, or because a queue without an interrupt has
+ requests in flight. Finds requests that have taken too long.
+
+ # Safety
+ `timeout_ms` points to a number.
+ */
+int ring3_disk_queue_arm(struct ring3_disk_queue *queue, int *timeout_ms);
+
+/*
  Takes `len` bytes of the arena, in one piece for the device, zeroed, at a multiple of `align` (a
  power of two). -ENOMEM says how large the arena is.
 
@@ -665,7 +1081,8 @@ int ring3_dma_alloc(const struct ring3_device *device,
 size_t ring3_dma_free_bytes(const struct ring3_device *device);
 
 /*
- Gives the bytes back. The device must be done with them.
+ Gives the bytes back. The device must be done with them. Those that were registered stay
+ registered.
 
  # Safety
  `buffer` was allocated and not given back, or is NULL.

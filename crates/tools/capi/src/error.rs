@@ -28,6 +28,15 @@ pub(crate) fn fail(errno: c_int, text: String) -> c_int {
     -errno
 }
 
+/// The same of a device that was not opened.
+pub(crate) fn not_open(error: &ring3_host::Error) -> c_int {
+    let errno = match error {
+        ring3_host::Error::Device { source, .. } => errno(source),
+        _ => libc::EIO,
+    };
+    fail(errno, error.to_string())
+}
+
 /// 0, or what [`failed`] makes of the error.
 pub(crate) fn done(result: Result<(), Error>) -> c_int {
     result.map_or_else(|error| failed(&error), |()| 0)

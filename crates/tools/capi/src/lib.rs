@@ -3,7 +3,8 @@
 //!
 //! # Shape
 //! Each kind of handle has a file: [`device`], [`bar`], [`dma`], [`irq`]. A [`card`] and a [`disk`]
-//! go the other way: what the program drives, and other programs use through `remote:PATH`.
+//! are what ring3 drives for the program, or the other way round: what the program drives, and
+//! other programs use through `remote:PATH`.
 //! [`share`] is memory in which requests to an exported disk need no copy. Of a card, `ring3d`
 //! makes an interface when it has leased the device to the program.
 //!
@@ -27,3 +28,4 @@ mod leased;
 mod log;
 pub mod share;
 mod signal;
+mod waiting;

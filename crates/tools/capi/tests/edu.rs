@@ -4,31 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The folder of `libring3.so`, which cargo has built for this test.
-fn library() -> PathBuf {
-    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    assert!(folder.join("libring3.so").exists(), "no libring3.so in {}", folder.display());
-    folder
-}
+mod c;
 
 fn example() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("edu");
-        let mut command = Command::new("cc");
-        command
-            .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1", "-g", "-I"])
-            .arg(root.join("include"));
-        command.arg("-o").arg(&program).arg(root.join("examples/edu.c"));
-        command
-            .arg("-L")
-            .arg(library())
-            .arg("-lring3")
-            .arg(format!("-Wl,-rpath,{}", library().display()));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let program = c::build("examples/edu.c", folder.path());
         (folder, program)
     });
     program

@@ -1,11 +1,16 @@
-//! A network card whose driver is this program, for other programs: served on a socket, it is
-//! `remote:PATH` there.
+//! Network cards: one that ring3 drives for this program, and one that this program drives for
+//! others.
 //!
-//! # Shape
-//! [`nic`] is the card as the server of `ring3_broker` has it, [`queue`] its one queue, [`state`]
-//! what lies between them and the program, which calls what is here. The server has no thread: it
-//! takes turns in the program's own loop, so that nobody is woken between a frame and the driver. A
-//! card that is lent to ring3d is used by a thread of the library's.
+//! # A card that is opened
+//! [`opened`] is the card, and [`packets`] its queue: the program receives and sends in batches,
+//! in buffers of the card's memory. A packet costs no copy, no allocation and no lock.
+//!
+//! # A card that this program drives
+//! Served on a socket, it is `remote:PATH` in other programs. [`nic`] is the card as the server of
+//! `ring3_broker` has it, [`queue`] its one queue, [`state`] what lies between them and the
+//! program, which calls what is here. The server has no thread: it takes turns in the program's own
+//! loop, so that nobody is woken between a frame and the driver. A card that is lent to ring3d is
+//! used by a thread of the library's.
 //!
 //! # Copies
 //! What is sent is copied once: from the client's memory to wherever the program wants it, but for
@@ -22,6 +27,8 @@
 //! does not trust them.
 
 mod nic;
+pub mod opened;
+pub mod packets;
 mod queue;
 mod state;
 #[cfg(test)]
@@ -40,17 +47,31 @@ use crate::device::Device;
 use crate::error::{done, fail, failed, hand_out, take_back};
 use crate::log;
 use nic::{Description, HostedNic};
+use opened::OpenedCard;
 use state::CardShared;
 
-/// A network card that this program drives.
-pub struct Card {
+/// A network card: one that this program drives (ring3_card_new), or one that ring3 drives for it
+/// (ring3_card_open).
+pub struct Card(Side);
+
+/// Who drives it.
+enum Side {
+    /// This program.
+    Program(DrivenCard),
+    /// A driver of ring3's, or the server of `remote:PATH`.
+    Ring3(OpenedCard),
+}
+
+/// A card that this program drives.
+struct DrivenCard {
     shared: Arc<CardShared>,
     nic: Arc<HostedNic>,
     server: Option<EmbeddedCardServer>,
     filter: Kept,
 }
 
-/// What a program says of its card.
+/// What a program says of its card, or ring3 of one that was opened (ring3_card_describe), whose
+/// text is valid until it is closed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CardInfo {
@@ -131,7 +152,7 @@ pub unsafe extern "C" fn ring3_card_new(info: &CardInfo, card: *mut *mut Card) -
         segmented: if info.checksums { info.segmented_max } else { 0 },
     };
     // SAFETY: the caller's.
-    unsafe { hand_out(Card::new(description), card) }
+    unsafe { hand_out(DrivenCard::new(description).map(Card::of), card) }
 }
 
 /// Serves the card to other programs at the socket `access`: a path, and behind it terms,
@@ -143,6 +164,7 @@ pub unsafe extern "C" fn ring3_card_new(info: &CardInfo, card: *mut *mut Card) -
 /// `access` is a text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_serve(card: &mut Card, access: *const c_char) -> c_int {
+    let Some(card) = card.driven_mut() else { return not_driven() };
     // SAFETY: the caller's.
     match unsafe { CStr::from_ptr(access) }.to_string_lossy().parse::<Access>() {
         Ok(access) => done(card.serve(access)),
@@ -155,6 +177,7 @@ pub unsafe extern "C" fn ring3_card_serve(card: &mut Card, access: *const c_char
 /// program closes the card, then the device, and ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
+    let Some(card) = card.driven() else { return not_driven() };
     let Some(leased) = &device.leased else {
         return fail(
             libc::EINVAL,
@@ -165,10 +188,11 @@ pub extern "C" fn ring3_card_lend(card: &Card, device: &Device) -> c_int {
     done(leased.hand_to_supervisor(Offer::Nic(card.nic.clone()), Box::new(move || shared.stop())))
 }
 
-/// Takes the card from whoever uses it, and ends the handle.
+/// Ends the handle. A card that this program drives is taken from whoever uses it; a device that
+/// was opened is given up when its queue is closed, too.
 ///
 /// # Safety
-/// `card` was made and not closed, or is NULL.
+/// `card` was made or opened and not closed, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_close(card: *mut Card) {
     // SAFETY: the caller's.
@@ -178,6 +202,7 @@ pub unsafe extern "C" fn ring3_card_close(card: *mut Card) {
 /// Says how the link is; a speed of 0 Mbit/s is one that is not known.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_set_link(card: &Card, up: bool, mbits: u32, full_duplex: bool) {
+    let Some(card) = card.driven() else { return };
     card.shared.set_link(Link {
         up,
         speed: (mbits != 0).then_some(mbits),
@@ -189,6 +214,7 @@ pub extern "C" fn ring3_card_set_link(card: &Card, up: bool, mbits: u32, full_du
 /// with those for which the card's users had none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_set_missed(card: &Card, frames: u64) {
+    let Some(card) = card.driven() else { return };
     card.shared.set_missed(frames);
 }
 
@@ -205,6 +231,7 @@ pub unsafe extern "C" fn ring3_card_receive(
     len: usize,
     checked: bool,
 ) -> c_int {
+    let Some(card) = card.driven() else { return not_driven() };
     // SAFETY: the caller's.
     let frame = unsafe { std::slice::from_raw_parts(frame.cast::<u8>(), len) };
     if card.shared.receive(frame, checked) { 0 } else { -libc::ENOBUFS }
@@ -215,6 +242,7 @@ pub unsafe extern "C" fn ring3_card_receive(
 /// ring3_card_heard's, or ring3_card_turn's.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
+    let Some(card) = card.driven() else { return not_driven() };
     match &card.server {
         Some(server) => server.descriptor().as_raw_fd(),
         None => card.shared.wanted().as_fd().as_raw_fd(),
@@ -228,6 +256,7 @@ pub extern "C" fn ring3_card_fd(card: &Card) -> c_int {
 /// card that is lent it does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
+    let Some(card) = card.driven_mut() else { return not_driven() };
     match card.server.as_mut().map(EmbeddedCardServer::run_once) {
         Some(Ok(more)) => more.into(),
         Some(Err(error)) => failed(&error),
@@ -239,6 +268,7 @@ pub extern "C" fn ring3_card_turn(card: &mut Card) -> c_int {
 /// and ring3_card_filter, until there is nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_heard(card: &Card) {
+    let Some(card) = card.driven() else { return };
     card.shared.heard();
 }
 
@@ -249,6 +279,7 @@ pub extern "C" fn ring3_card_heard(card: &Card) {
 /// `frame` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_next(card: &Card, frame: *mut CardFrame) -> c_int {
+    let Some(card) = card.driven() else { return not_driven() };
     if card.shared.is_stopped() {
         return fail(libc::ESHUTDOWN, "the driver is asked to end".into());
     }
@@ -268,6 +299,7 @@ pub unsafe extern "C" fn ring3_card_next(card: &Card, frame: *mut CardFrame) -> 
 /// The next frame is not sent, for want of a link for example: it is counted as lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_lose(card: &Card) {
+    let Some(card) = card.driven() else { return };
     card.shared.lose();
 }
 
@@ -279,6 +311,7 @@ pub extern "C" fn ring3_card_lose(card: &Card) {
 /// `frame` points to `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: usize) -> c_int {
+    let Some(card) = card.driven() else { return not_driven() };
     if card.shared.is_stopped() {
         return fail(libc::ESHUTDOWN, "the driver is asked to end".into());
     }
@@ -300,6 +333,7 @@ pub unsafe extern "C" fn ring3_card_take(card: &Card, frame: *mut c_void, room: 
 /// `filter` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_card_filter(card: &mut Card, filter: *mut CardFilter) -> c_int {
+    let Some(card) = card.driven_mut() else { return not_driven() };
     let Some(wish) = card.shared.filter() else { return 0 };
     let bytes = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
     let groups: &[Mac] = match &wish.multicast {
@@ -324,10 +358,39 @@ pub unsafe extern "C" fn ring3_card_filter(card: &mut Card, filter: *mut CardFil
 /// The filter that was taken last is set.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_card_filtered(card: &Card) {
+    let Some(card) = card.driven() else { return };
     card.shared.filter_set();
 }
 
+/// The error for a function of driven cards.
+fn not_driven() -> c_int {
+    fail(
+        libc::EINVAL,
+        "the card was opened by ring3_card_open: this program does not drive it".into(),
+    )
+}
+
 impl Card {
+    fn of(driven: DrivenCard) -> Self {
+        Self(Side::Program(driven))
+    }
+
+    fn driven(&self) -> Option<&DrivenCard> {
+        match &self.0 {
+            Side::Program(driven) => Some(driven),
+            Side::Ring3(_) => None,
+        }
+    }
+
+    fn driven_mut(&mut self) -> Option<&mut DrivenCard> {
+        match &mut self.0 {
+            Side::Program(driven) => Some(driven),
+            Side::Ring3(_) => None,
+        }
+    }
+}
+
+impl DrivenCard {
     fn new(description: Description) -> Result<Self, Error> {
         let shared = Arc::new(CardShared::new(description.mac)?);
         let nic = Arc::new(HostedNic::new(description, shared.clone())?);
@@ -346,7 +409,7 @@ impl Card {
     }
 }
 
-impl Drop for Card {
+impl Drop for DrivenCard {
     fn drop(&mut self) {
         self.shared.close();
     }

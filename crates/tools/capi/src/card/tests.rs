@@ -43,13 +43,16 @@ impl Program {
             ring3_card_set_link(&card, true, 1000, true);
             match serves {
                 Serves::Program => {
-                    card.serve(access).unwrap();
+                    card.driven_mut().unwrap().serve(access).unwrap();
                     ready.send(None).unwrap();
                 }
                 Serves::Other(busy) => {
-                    let server =
-                        CardServer::bind(card.nic.clone(), vec![access], Options::default())
-                            .unwrap();
+                    let server = CardServer::bind(
+                        card.driven().unwrap().nic.clone(),
+                        vec![access],
+                        Options::default(),
+                    )
+                    .unwrap();
                     let stop =
                         rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
                     ready.send(Some((server, stop))).unwrap();
@@ -199,8 +202,9 @@ fn a_program_that_is_busy_for_long_keeps_its_users() {
 #[test]
 fn a_program_that_is_to_end_hears_it() {
     let card = made(Mac([2, 0, 0, 0, 0, 1]));
-    card.shared.stop();
-    assert_eq!(rustix::io::read(card.shared.wanted(), &mut [0; 8]), Ok(8));
+    let driven = card.driven().unwrap();
+    driven.shared.stop();
+    assert_eq!(rustix::io::read(driven.shared.wanted(), &mut [0; 8]), Ok(8));
     let mut frame = [0u8; 64];
     assert_eq!(
         // SAFETY: the room is as it is said.
@@ -292,8 +296,12 @@ fn what_is_next_is_told_with_what_is_asked_for_and_what_is_lost_is_counted() {
     head.meta = head.meta.with_segmentation(Some(cut)).with_more(true);
     let taken = queue.tx_provide(&mut [head, packet(3000), packet(61)]);
     assert_eq!(taken.count, 3, "{:?}", taken.refused);
-    let card =
-        Card { shared: shared.clone(), nic: nic.clone(), server: None, filter: Kept::default() };
+    let card = Card::of(DrivenCard {
+        shared: shared.clone(),
+        nic: nic.clone(),
+        server: None,
+        filter: Kept::default(),
+    });
     let mut next = CardFrame::default();
     // SAFETY: it is a place for one.
     assert_eq!(unsafe { ring3_card_next(&card, &mut next) }, 1);

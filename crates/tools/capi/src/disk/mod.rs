@@ -1,17 +1,21 @@
-//! A disk whose driver is this program, for other programs: served on a socket, it is `remote:PATH`
-//! there.
+//! Disks: one that ring3 drives for this program, and one that this program drives for others.
 //!
-//! # Shape
-//! [`queue`] is the disk as the server of `ring3_broker` has it, with its one queue; [`shared`] and
-//! its [`lane`]s what lies between that and the program, which calls what is here. The server has
-//! no thread: it takes turns in the program's own loop, so that nobody is woken between a request
-//! and the driver. A disk that ring3d takes is used by threads of the library's, and [`lent`] is
-//! what these and the program wake each other by.
+//! # A disk that is opened
+//! [`opened`] is the disk, and [`requests`] a queue of it: the program submits, rings and reaps in
+//! batches. What a request needs was made when the queue was opened: it costs no allocation, no
+//! lock and no mapping.
 //!
-//! # Copies
-//! Bytes are copied once between a client's memory and the program's, which its device reaches; of
-//! a disk that is lent, the kernel copies them there. A request costs no lock, no allocation and,
-//! while clients and program are busy, no system call.
+//! # A disk that this program drives
+//! Served on a socket, it is `remote:PATH` in other programs. [`queue`] is the disk as the server
+//! of `ring3_broker` has it, with its one queue; [`shared`] and its [`lane`]s what lies between
+//! that and the program, which calls what is here. The server has no thread: it takes turns in the
+//! program's own loop, so that nobody is woken between a request and the driver. A disk that ring3d
+//! takes is used by threads of the library's, and [`lent`] is what these and the program wake each
+//! other by.
+//!
+//! Bytes of such a disk are copied once between a client's memory and the program's, which its
+//! device reaches; of a disk that is lent, the kernel copies them there. A request costs no lock,
+//! no allocation and, while clients and program are busy, no system call.
 //!
 //! # Trust
 //! The program is trusted, as whoever loads a library is; other programs are not, and the server
@@ -19,7 +23,9 @@
 
 mod lane;
 mod lent;
+pub mod opened;
 mod queue;
+pub mod requests;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -40,18 +46,32 @@ use crate::error::{done, fail, failed, hand_out, take_back};
 use crate::leased::Leased;
 use crate::log;
 use lent::Lent;
+use opened::OpenedDisk;
 use queue::HostedDisk;
 use shared::{DiskShared, Wanted};
 
+/// A disk: one that this program drives (ring3_disk_new), or one that ring3 drives for it
+/// (ring3_disk_open).
+pub struct Disk(Side);
+
+/// Who drives it.
+enum Side {
+    /// This program.
+    Program(DrivenDisk),
+    /// A driver of ring3's, or the server of `remote:PATH`.
+    Ring3(OpenedDisk),
+}
+
 /// A disk that this program drives.
-pub struct Disk {
+struct DrivenDisk {
     disk: Arc<HostedDisk>,
     shared: Arc<DiskShared>,
     server: Option<EmbeddedServer>,
     stopping: bool,
 }
 
-/// What a program says of its disk.
+/// What a program says of its disk, or ring3 of one that was opened (ring3_disk_describe), whose
+/// texts are valid until it is closed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DiskInfo {
@@ -75,7 +95,7 @@ pub struct DiskInfo {
     pub max_discard_blocks: u32,
     /// Bytes of the smallest piece that a discard frees.
     pub discard_granularity: u32,
-    /// Most requests at once, 1 at least.
+    /// Most requests at once, 1 at least. Of an opened disk, 0: a queue says how many it holds.
     pub depth: u16,
     /// Writes may sit in a cache that loses them with the power: flushes mean something.
     pub volatile_cache: bool,
@@ -98,16 +118,18 @@ pub const RING3_WRITE_ZEROES: u32 = 3;
 /// The blocks' bytes are not needed any more.
 pub const RING3_DISCARD: u32 = 4;
 
-/// A request of a client's, checked: on the disk, not longer than it takes, and of what it can do.
+/// A request: of a client's, checked to be on the disk, not longer than it takes, and of what it
+/// can do (ring3_disk_take); or of this program's to an opened disk, of any length
+/// (ring3_disk_queue_submit).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DiskRequest {
-    /// For ring3_disk_end.
+    /// For ring3_disk_end. This program's own: what it likes, below 1 << 63.
     pub tag: u64,
     /// The first block.
     pub lba: u64,
-    /// Where its bytes lie, in the memory that the disk was made with, in one piece; NULL if there
-    /// are none.
+    /// Where its bytes lie, in one piece; NULL if there are none. Of a driven disk, in the memory
+    /// that it was made with; of an opened one, anywhere in a buffer of its own.
     pub data: *mut c_void,
     /// Blocks.
     pub blocks: u32,
@@ -154,7 +176,9 @@ pub unsafe extern "C" fn ring3_disk_new(
         rotates: info.rotates,
     };
     // SAFETY: the caller's.
-    unsafe { hand_out(Disk::new(said, info.depth, memory, (offset, len)), disk) }
+    unsafe {
+        hand_out(DrivenDisk::new(said, info.depth, memory, (offset, len)).map(Disk::of), disk)
+    }
 }
 
 /// Serves the disk to other programs at the socket `access`: a path, and behind it terms,
@@ -165,6 +189,7 @@ pub unsafe extern "C" fn ring3_disk_new(
 /// `access` is a text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_disk_serve(disk: &mut Disk, access: *const c_char) -> c_int {
+    let Some(disk) = disk.driven_mut() else { return not_driven() };
     // SAFETY: the caller's.
     match unsafe { CStr::from_ptr(access) }.to_string_lossy().parse::<Access>() {
         Ok(access) => done(disk.serve(access)),
@@ -178,6 +203,7 @@ pub unsafe extern "C" fn ring3_disk_serve(disk: &mut Disk, access: *const c_char
 /// that has lost the disk calls ring3_disk_stop.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_lend(disk: &Disk, device: &Device) -> c_int {
+    let Some(disk) = disk.driven() else { return not_driven() };
     let Some(leased) = &device.leased else {
         return fail(
             libc::EINVAL,
@@ -187,11 +213,12 @@ pub extern "C" fn ring3_disk_lend(disk: &Disk, device: &Device) -> c_int {
     done(disk.hand_to_supervisor(leased))
 }
 
-/// Ends the handle, and takes the disk from whoever uses it. Requests that have not ended are lost
-/// to their clients.
+/// Ends the handle. A disk that this program drives is taken from whoever uses it; requests that
+/// have not ended are lost to their clients. A device that was opened is given up when its queues
+/// and buffers are closed, too.
 ///
 /// # Safety
-/// `disk` was made and not closed, or is NULL.
+/// `disk` was made or opened and not closed, or is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_disk_close(disk: *mut Disk) {
     // SAFETY: the caller's.
@@ -202,6 +229,7 @@ pub unsafe extern "C" fn ring3_disk_close(disk: *mut Disk) {
 /// may also end with EINTR then. -ENOTCONN if the disk is not served.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_fd(disk: &Disk) -> c_int {
+    let Some(disk) = disk.driven() else { return not_driven() };
     match (&disk.server, disk.shared.lent.get()) {
         (Some(server), _) => server.descriptor().as_raw_fd(),
         (None, Some(lent)) => lent.fd(),
@@ -215,6 +243,7 @@ pub extern "C" fn ring3_disk_fd(disk: &Disk) -> c_int {
 /// or what has ended the server, which ring3_error() says.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
+    let Some(disk) = disk.driven_mut() else { return not_driven() };
     if let Some(lent) = disk.shared.lent.get() {
         return disk.lent_turn(lent);
     }
@@ -236,6 +265,7 @@ pub extern "C" fn ring3_disk_turn(disk: &mut Disk) -> c_int {
 /// `request` points to a place for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ring3_disk_take(disk: &Disk, request: *mut DiskRequest) -> c_int {
+    let Some(disk) = disk.driven() else { return not_driven() };
     let Some(Wanted { tag, operation, fua, blocks, lba, address }) =
         disk.shared.wanted.pop().and_then(Wanted::decode)
     else {
@@ -266,6 +296,7 @@ pub unsafe extern "C" fn ring3_disk_take(disk: &Disk, request: *mut DiskRequest)
 /// disk's again. Its user hears of it at the next ring3_disk_turn.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_end(disk: &Disk, tag: u64, error: c_int) {
+    let Some(disk) = disk.driven() else { return };
     if !disk.shared.ended.push([tag, error.unsigned_abs().into()]) {
         tracing::error!("the disk's program ends {tag:#x}, and more requests than it has");
     }
@@ -274,6 +305,7 @@ pub extern "C" fn ring3_disk_end(disk: &Disk, tag: u64, error: c_int) {
 /// Takes no further requests; those that were taken end first: see ring3_disk_turn.
 #[unsafe(no_mangle)]
 pub extern "C" fn ring3_disk_stop(disk: &mut Disk) {
+    let Some(disk) = disk.driven_mut() else { return };
     disk.stopping = true;
     if let Some(server) = &mut disk.server {
         server.stop();
@@ -282,7 +314,35 @@ pub extern "C" fn ring3_disk_stop(disk: &mut Disk) {
     disk.shared.lent.get().filter(|lent| !lent.is_stopped()).into_iter().for_each(Lent::lose);
 }
 
+/// The error for a function of driven disks.
+fn not_driven() -> c_int {
+    fail(
+        libc::EINVAL,
+        "the disk was opened by ring3_disk_open: this program does not drive it".into(),
+    )
+}
+
 impl Disk {
+    fn of(driven: DrivenDisk) -> Self {
+        Self(Side::Program(driven))
+    }
+
+    fn driven(&self) -> Option<&DrivenDisk> {
+        match &self.0 {
+            Side::Program(driven) => Some(driven),
+            Side::Ring3(_) => None,
+        }
+    }
+
+    fn driven_mut(&mut self) -> Option<&mut DrivenDisk> {
+        match &mut self.0 {
+            Side::Program(driven) => Some(driven),
+            Side::Ring3(_) => None,
+        }
+    }
+}
+
+impl DrivenDisk {
     fn new(
         info: Info,
         depth: u16,

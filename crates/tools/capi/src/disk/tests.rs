@@ -77,7 +77,7 @@ impl Program {
         let thread = std::thread::spawn(move || {
             let (disk, _memory) = made(|_| {});
             let mut disk = disk.unwrap();
-            disk.serve(Access::new(path)).unwrap();
+            disk.driven_mut().unwrap().serve(Access::new(path)).unwrap();
             started.send(()).unwrap();
             drive(&mut disk, answer, &asked)
         });
@@ -262,8 +262,9 @@ fn what_the_program_says_went_wrong_its_user_hears() {
 fn an_end_of_nothing_that_the_program_has_changes_nothing() {
     let (disk, _memory) = made(|_| {});
     let disk = disk.unwrap();
-    let mut queue = disk.disk.open_queue(4).unwrap();
-    let buffer = disk.disk.dma().arena().alloc_pages(BLOCK).unwrap();
+    let driven = disk.driven().unwrap();
+    let mut queue = driven.disk.open_queue(4).unwrap();
+    let buffer = driven.disk.dma().arena().alloc_pages(BLOCK).unwrap();
     queue.submit(Request::read(7, 0, 1, buffer)).unwrap();
     queue.ring();
     let mut request = NOTHING;
@@ -342,8 +343,9 @@ fn terms_that_are_none_are_refused_and_what_is_not_served_has_no_turn() {
 fn lent(run: impl FnOnce(&HostedDisk, &Arc<DiskShared>) + Send) {
     let (disk, _memory) = made(|_| {});
     let mut disk = disk.unwrap();
-    disk.shared.lent.set(Lent::new().unwrap()).ok().unwrap();
-    let (hosted, shared) = (disk.disk.clone(), disk.shared.clone());
+    let driven = disk.driven().unwrap();
+    driven.shared.lent.set(Lent::new().unwrap()).ok().unwrap();
+    let (hosted, shared) = (driven.disk.clone(), driven.shared.clone());
     std::thread::scope(|scope| {
         let user = scope.spawn(move || {
             run(&hosted, &shared);
