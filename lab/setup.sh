@@ -21,6 +21,7 @@
 #   lab/setup.sh cloc             cloc, which counts source lines for `ring3 bench effort`
 #   lab/setup.sh python [FILE]    the Python packages of `ring3 split`, or of another lock file, in
 #                                 an environment of their own
+#   lab/setup.sh wheel            maturin and what tests the Python package ring3, likewise
 #   lab/setup.sh split            what `ring3 split` needs: clang, the default kernel's source, its
 #                                 Python packages
 #   lab/setup.sh databases        sqlite and PostgreSQL, with all that they need, as one archive
@@ -962,13 +963,13 @@ need_python() {
     quietly apt-get -qq -y install --no-install-recommends python3-venv
 }
 
-# fetch_python LOCK-FILE: the packages that `ring3 split` stands on, in the versions and with the
-# checksums of the lock file.
+# fetch_python LOCK-FILE [FOLDER]: the packages that `ring3 split` stands on, or those for FOLDER,
+# in the versions and with the checksums of the lock file.
 fetch_python() {
     lock=$1
     [ -r "$lock" ] || die "there is no $lock: name a lock file, for example" \
         "split/requirements.lock of ring3's source"
-    env=$cache/python
+    env=$cache/${2:-python}
     # One that was copied from elsewhere, or whose Python is gone, is no use however whole it is.
     if cmp -s "$lock" "$env/requirements.lock" &&
         grep -q "^command = .* $env\$" "$env/pyvenv.cfg" &&
@@ -978,7 +979,7 @@ fetch_python() {
     fi
     must_write "$env"
     need_python
-    say "fetching the Python packages of ring3 split"
+    say "fetching the Python packages of $lock"
     # An environment knows its own path, so that it is made in place; the copy of the lock file says
     # that it is whole.
     cp "$lock" "$cache/requirements.lock"
@@ -1052,6 +1053,8 @@ verify() {
     for part in "$cache"/kernels/*/; do [ ! -d "$part" ] || fetch_kernel "$(basename "$part")"; done
     for part in "$cache"/sources/*/; do [ ! -d "$part" ] || fetch_source "$(basename "$part")"; done
     [ ! -e "$cache/python/requirements.lock" ] || fetch_python "$cache/python/requirements.lock"
+    [ ! -e "$cache/wheel/requirements.lock" ] ||
+        fetch_python "$cache/wheel/requirements.lock" wheel
 }
 
 writable=yes
@@ -1096,6 +1099,7 @@ case "${1:-all}" in
     afl) fetch_afl ;;
     cloc) fetch_cloc ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
+    wheel) fetch_python "$(dirname "$0")/../crates/tools/python/requirements.lock" wheel ;;
     kbuild) need_compiler; fetch_kbuild ;;
     hosting)
         need_compiler; fetch_kbuild

@@ -91,6 +91,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     // The device layer for C, for drivers that ring3 has not written: as ring3d's, their process is
     // the host's.
     ("capi", &["backend", "broker", "class", "decorator", "device", "driver", "host"]),
+    // What C sees, for another language.
+    ("python", &["capi"]),
     // Tools beside the way of the data.
     ("conformance", &["class", "device"]),
     ("bench", &["class", "device", "spec"]),

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 19] = [
+const FETCHED: [(&str, &str); 20] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
@@ -30,6 +30,7 @@ const FETCHED: [(&str, &str); 19] = [
     ("tools", "QEMU and the guest's programs"),
     ("tree", "a source tree to put on disks"),
     ("vfio-user", "a QEMU with a client of vfio-user"),
+    ("wheel", "maturin, and what tests the Python package"),
 ];
 
 /// Folders of which each member is fetched on its own.
