@@ -30,7 +30,7 @@ static void move(struct ring3_disk_queue *queue, uint32_t operation, uint64_t lb
 {
 	struct ring3_disk_request batch[BATCH];
 	struct ring3_disk_completion ends[BATCH];
-	int left = count, queued = 0;
+	int left = count, queued = 0, done;
 
 	for (int i = 0; i < count; i++)
 		batch[i] = (struct ring3_disk_request){ .tag = i, .operation = operation,
@@ -41,12 +41,14 @@ static void move(struct ring3_disk_queue *queue, uint32_t operation, uint64_t lb
 		ring3_disk_queue_ring(queue);
 		if (!check("waiting", ring3_disk_queue_wait(queue, 10000)))
 			continue;
-		for (int i = check("an end", ring3_disk_queue_reap(queue, ends, BATCH)); i-- > 0; left--)
+		done = check("an end", ring3_disk_queue_reap(queue, ends, BATCH));
+		for (int i = 0; i < done; i++)
 			if (ends[i].error) {
-				fprintf(stderr, "verify: block %" PRIu64 ": %s\n", lba + ends[i].tag,
-					strerror(ends[i].error));
+				fprintf(stderr, "verify: block %" PRIu64 ": %s\n",
+					lba + ends[i].tag, strerror(ends[i].error));
 				exit(1);
 			}
+		left -= done;
 	}
 }
 
@@ -71,7 +73,8 @@ int main(int argc, char **argv)
 	memory = ring3_dma_address(buffer);
 	for (uint64_t lba = 0; lba < BLOCKS; lba += BATCH) {
 		for (int i = 0; i < BATCH; i++)
-			snprintf(memory + (size_t)i * info.block_size, 32, "block %" PRIu64, lba + i);
+			snprintf(memory + (size_t)i * info.block_size, 32, "block %" PRIu64,
+				 lba + i);
 		move(queue, RING3_WRITE, lba, BATCH, memory, info.block_size);
 	}
 	for (uint64_t lba = 0; lba < BLOCKS; lba += BATCH) {

@@ -116,7 +116,8 @@ fn functions_and_layouts_are_those_that_programs_were_linked_with() {
     assert!(structs.iter().any(
         |(name, fields)| name == "ring3_card_filter" && fields.contains(&"unicast".to_owned())
     ));
-    let now = format!("{}\n{}", functions(&code).join("\n"), layouts(&structs));
+    let declared = functions(&code).join("\n").replace(", ", ",\n\t");
+    let now = format!("{declared}\n{}", layouts(&structs));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.txt");
     if std::env::var_os("RING3_RENEW").is_some() {
         std::fs::write(&path, &now).unwrap();
