@@ -27,7 +27,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Linux's drivers outside the kernel", &["dde", "split"]),
     ("Measure and test", &["demo", "bench", "faults", "lab", "model", "record", "replay", "plot"]),
-    ("The rest", &["cache", "completion", "man"]),
+    ("The rest", &["new", "cache", "completion", "man"]),
 ];
 
 /// `command` with the map as its help, and examples in the help of its subcommands.

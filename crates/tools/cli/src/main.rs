@@ -27,6 +27,7 @@ mod leave;
 mod man;
 mod model;
 mod net;
+mod new;
 mod nvme;
 mod plot;
 mod record;
@@ -108,6 +109,9 @@ enum Command {
     Lab(lab::Args),
     /// Serve a simulated device to drivers of other processes.
     Model(model::Args),
+    /// Begin a driver of your own: a crate that compiles and passes its tests.
+    #[command(subcommand)]
+    New(new::Command),
     /// Show what an NVMe controller reports: identity, health, errors.
     Nvme(nvme::Args),
     /// Draw the report of a benchmark or a campaign as an SVG figure.
@@ -288,6 +292,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Cache(args) => cache::run(&args),
         Command::Completion(args) => completion::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::New(command) => new::run(&command),
     }
 }
 

@@ -144,6 +144,10 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("net info", &["ring3 net info --device sim:e1000", "ring3 net info --device qtest:e1000e"]),
+    (
+        "new driver",
+        &["ring3 new driver adder", "ring3 new driver adder --source ~/ring3 --at /tmp/adder"],
+    ),
     ("nvme errors", &["ring3 nvme errors --device sim:nvme"]),
     ("nvme id", &["ring3 nvme id --device sim:nvme", "ring3 nvme id --device qtest:nvme --json"]),
     ("nvme smart", &["ring3 nvme smart --device sim:nvme"]),
