@@ -26,6 +26,7 @@ int main(int argc, char **argv)
 	struct ring3_disk *disk;
 	struct ring3_disk_queue *queue;
 	struct ring3_buffer *buffer;
+	char *memory;
 	int batch = argc == 4 ? atoi(argv[2]) : 0;
 
 	if (batch < 1 || batch > MOST)
@@ -33,11 +34,12 @@ int main(int argc, char **argv)
 	check(ring3_disk_open(argv[1], NULL, &disk));
 	check(ring3_disk_queue_open(disk, MOST, &queue));
 	check(ring3_disk_alloc(disk, (size_t)batch * 4096, &buffer));
+	memory = ring3_dma_address(buffer);
 	for (long left = atol(argv[3]); left > 0; left--) {
 		for (int i = 0; i < batch; i++)
-			requests[i] = (struct ring3_disk_request){ .tag = i, .operation = RING3_READ,
-				.lba = (uint64_t)i * 8, .blocks = 8,
-				.data = (char *)ring3_dma_address(buffer) + (size_t)i * 4096 };
+			requests[i] = (struct ring3_disk_request){ .tag = i,
+				.operation = RING3_READ, .lba = (uint64_t)i * 8, .blocks = 8,
+				.data = memory + (size_t)i * 4096 };
 		if (check(ring3_disk_queue_submit(queue, requests, batch)) < batch)
 			return 1;
 		ring3_disk_queue_ring(queue);

@@ -215,7 +215,9 @@ impl DiskQueue {
 
     /// Queues a request: "read", "write", "flush", "discard" or "write_zeroes"; reap gives `token`
     /// back at its end. False if the queue is full. It begins with ring.
-    #[pyo3(signature = (operation, lba=0, buffer=None, *, offset=0, blocks=None, fua=false, token=None))]
+    #[pyo3(signature = (
+        operation, lba=0, buffer=None, *, offset=0, blocks=None, fua=false, token=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "all but the first have defaults, by name")]
     fn submit(
         &mut self,

@@ -9,8 +9,8 @@
 //! A negative errno becomes an `OSError` of it, with the library's text.
 //!
 //! # Memory
-//! A buffer is given back when Python has no name for it any more, not even a NumPy array. A request
-//! in flight holds its buffer.
+//! A buffer is given back when Python has no name for it any more, not even a NumPy array. A
+//! request in flight holds its buffer.
 
 mod card;
 mod device;
