@@ -15,8 +15,10 @@ pub mod load;
 mod look;
 pub mod loopback;
 pub mod open;
+pub mod outage;
 mod paper;
 pub mod ping;
+pub mod places;
 mod progress;
 pub mod restart;
 pub mod ring3d;
@@ -82,10 +84,21 @@ pub enum Command {
     /// The cards' drivers run in the kernel and in the measuring process. Measures throughput and
     /// latency, with and without other tasks. Boots a guest.
     Loopback(loopback::Args),
+    /// Kill the driver of a supervised card, and measure how long it is silent.
+    ///
+    /// The driver is ring3's own or Linux's, hosted. A ping goes through the interface each 10 ms.
+    /// Boots a guest in which ring3d holds the card.
+    Outage(outage::Args),
     /// Measure a ping through a card that is under load, on two kernels.
     ///
     /// The card's driver runs in the kernel, and in a process behind an interface. Boots a guest.
     Ping(ping::Args),
+    /// Measure one device in four places: kernel, native, hosted, split.
+    ///
+    /// Measures e1000, e1000e and NVMe: throughput, instructions, latency, lines in the kernel, and
+    /// what a killed driver costs. Runs the other benchmarks for that, some twenty minutes with
+    /// --quick. An interrupted run continues with the same command.
+    Places(places::Args),
     /// Measure TCP through a card: bytes per instruction.
     ///
     /// The card's driver runs in the kernel, and in a process behind an interface. Boots a guest.
@@ -116,7 +129,9 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Split(args) => split::run(split::Args::of("bench", args)),
         Command::Forward(args) => forward::run(&args),
         Command::Loopback(args) => loopback::run(&args),
+        Command::Outage(args) => outage::run(&args),
         Command::Ping(args) => ping::run(&args),
+        Command::Places(args) => places::run(&args),
         Command::Tcp(args) => tcp::run(&args),
         Command::UdpEcho(args) => udp_echo::run(&args),
     }

@@ -32,6 +32,8 @@ pub enum Job {
     IrqDelay { runs: u32, task: cards::Task },
     /// In a guest: measures a hosted card, by so many echo requests.
     Hosted { samples: u32, task: cards::Task },
+    /// In a guest: kills drivers of a supervised card.
+    Outage(bench::outage::Task),
     /// In a guest: does the faults that lie in the file `plan`.
     GuestFaults { plan: PathBuf },
     /// Is an interface that answers itself, until it is killed.
@@ -95,6 +97,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Job::Loopback(task) => bench::loopback::here(&task),
         Job::IrqDelay { runs, task } => bench::irq_delay::here(runs, &task),
         Job::Hosted { samples, task } => bench::dde::here(samples, &task),
+        Job::Outage(task) => bench::outage::here(&task),
         Job::GuestFaults { plan } => faults::in_guest(&plan),
         Job::Null { name, engine } => cards::null::run(&name, engine),
         Job::Killed { journal, life } => bench::kill::live(&journal, life),

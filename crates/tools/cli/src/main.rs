@@ -31,6 +31,7 @@ mod new;
 mod nvme;
 mod plot;
 mod record;
+mod report;
 mod run;
 mod sandbox;
 mod serve;

@@ -97,7 +97,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// The package's folder: `$RING3_SPLIT`, or in a folder above the program, `split` as in ring3's
 /// source tree, or `share/ring3/split` as it is installed.
-fn package(program: &Path) -> Result<Option<PathBuf>> {
+pub fn package(program: &Path) -> Result<Option<PathBuf>> {
     match std::env::var_os("RING3_SPLIT").filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(named) if is_package(&named) => Ok(Some(named)),
         Some(named) => {

@@ -38,7 +38,7 @@ pub use frame::Host;
 pub use load::{Kind, Load, SIZE, SWEEP, UnknownLoad};
 pub use measure::{Method, measure, shares_of};
 pub use peer::{Peer, ask_for, peer};
-pub use ping::{Beside, PING_PLACEMENTS, measure_ping};
+pub use ping::{Beside, PING_PLACEMENTS, Watched, measure_ping, watch};
 pub use reflector::Reflector;
 pub use sockets::Sockets;
 pub use streams::streams;
@@ -52,7 +52,7 @@ use crate::Error;
 
 /// The placements in the order of their turns: the [usual](USUAL) ones, and the export with one
 /// engine at any load, or by VDUSE.
-pub const PLACEMENTS: [&str; 9] = [
+pub const PLACEMENTS: [&str; 10] = [
     "kernel",
     "process",
     "export",
@@ -62,10 +62,11 @@ pub const PLACEMENTS: [&str; 9] = [
     "export-vduse",
     "export-adaptive",
     "dpdk",
+    "hosted",
 ];
 
 /// Those of `bench tcp`.
-pub const STREAM_PLACEMENTS: [&str; 10] = [
+pub const STREAM_PLACEMENTS: [&str; 11] = [
     "kernel",
     "export",
     "export-tap",
@@ -76,7 +77,11 @@ pub const STREAM_PLACEMENTS: [&str; 10] = [
     "export-uncoalesced",
     "tap-null",
     "vhost-null",
+    "hosted",
 ];
+
+/// So many of them are usual.
+pub const STREAM_USUAL: usize = 10;
 
 /// So many of them are usual.
 pub const USUAL: usize = 4;

@@ -25,7 +25,9 @@ use super::measure::PATIENCE;
 use super::streams::SINK;
 use super::tcp::connect;
 use crate::Error;
+use crate::kill::now;
 use crate::report::Measurement;
+use crate::restart::Pause;
 
 /// The placements of `bench ping`.
 pub const PING_PLACEMENTS: [&str; 10] = [
@@ -129,6 +131,35 @@ pub fn measure_ping(
     let into =
         into.with("latency_us_p99", at(0.99)).with("latency_us_max", times.max() as f64 / 1e3);
     Ok(into.with("loss_percent", lost).with("mbit_s", rate))
+}
+
+/// What pings have seen of an interface while something happened to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Watched {
+    /// Requests that were made, one each [`INTERVAL`].
+    pub sent: u64,
+    /// Of these, those that were answered within [`LOST`].
+    pub answered: u64,
+    /// Times between an answer and the next one, where that came later than it should have.
+    pub pauses: Vec<Pause>,
+}
+
+/// Pings `peer` while `happens` runs, once it has answered for the first time.
+///
+/// # Errors
+/// No pings can be sent, nobody answers, or the socket fails.
+pub fn watch<T>(peer: Ipv4Addr, happens: impl FnOnce() -> T) -> Result<(Watched, T), Error> {
+    let mut ping = Ping::open(peer)?;
+    ping.reach()?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| ping.watch(&over));
+        let happened = happens();
+        over.store(true, Ordering::Relaxed);
+        let seen = watching.join().unwrap_or_else(|_| Err(io::Error::other("a panic")));
+        let seen = seen.map_err(|error| Error::os(format!("pinging {peer}"), error))?;
+        Ok((seen, happened))
+    })
 }
 
 /// What the threads of a load have.
@@ -267,6 +298,34 @@ impl Ping {
     }
 }
 
+impl Ping {
+    /// Sends and counts until `over`.
+    fn watch(&mut self, over: &AtomicBool) -> io::Result<Watched> {
+        let (mut seen, mut last, mut next) = (Watched::default(), now(), Instant::now());
+        self.sent.clear();
+        while !over.load(Ordering::Relaxed) {
+            if Instant::now() >= next {
+                // One that the kernel does not take is lost.
+                let _ = self.request();
+                (next, seen.sent) = (next.max(Instant::now()) + INTERVAL, seen.sent + 1);
+                // A late answer is that of a queue, and none of a driver that is there again.
+                self.sent.retain(|(_, sent)| sent.elapsed() < LOST);
+            }
+            let limit = next.saturating_duration_since(Instant::now());
+            // While the link is down, the socket has errors instead of answers.
+            if self.answer(limit).ok().flatten().is_some() {
+                let time = now();
+                seen.answered += 1;
+                if time - last > 2 * INTERVAL.as_nanos() as u64 {
+                    seen.pauses.push(Pause { from: last, until: time });
+                }
+                last = time;
+            }
+        }
+        Ok(seen)
+    }
+}
+
 /// An echo request of this program's. [RFC 792]
 fn request(sequence: u16) -> [u8; ECHO] {
     let mut bytes = [0; ECHO];
@@ -307,6 +366,17 @@ mod tests {
         );
         assert_eq!((sequence(&answer[14..]), sum(&answer[34..])), (Some(0x1234), 0xffff));
         assert_eq!((sequence(&frame[14..]), answer_ping(&answer)), (None, None));
+    }
+
+    #[test]
+    fn an_interface_that_answers_always_has_no_long_pause() {
+        // Raw sockets are root's.
+        if Ping::open(Ipv4Addr::LOCALHOST).is_err() {
+            return;
+        }
+        let nap = || thread::sleep(INTERVAL * 5);
+        let (seen, ()) = watch(Ipv4Addr::LOCALHOST, nap).unwrap();
+        assert!(seen.sent > 0 && seen.answered > 0 && seen.answered <= seen.sent, "{seen:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ const DIFFERENCES: [&str; 4] =
     ["instructions_per_op", "busy_us_per_op", "machine_us_per_op", "bytes_per_instruction"];
 
 /// The metrics and their units.
-pub const METRICS: [(&str, &str); 62] = [
+pub const METRICS: [(&str, &str); 64] = [
     ("iops", "1/s"),
     ("mib_s", "MiB/s"),
     ("mib", "MiB"),
@@ -37,6 +37,8 @@ pub const METRICS: [(&str, &str); 62] = [
     ("busy_us_per_op", "us"),
     ("clock_behind_percent", "%"),
     ("instructions_per_op", "instructions"),
+    ("instructions_per_kib", "instructions"),
+    ("kernel_lines", "lines"),
     ("user_instructions_per_op", "instructions"),
     ("switches_per_op", "1"),
     ("calls_per_op", "1"),

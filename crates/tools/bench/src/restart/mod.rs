@@ -22,6 +22,9 @@ pub struct Outcome {
     pub kernel: String,
     /// The controller.
     pub controller: String,
+    /// The driver of Linux's that was hosted, such as `dde:nvme`; `None` for ring3's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// Requests in flight.
     pub depth: u16,
     /// Requests that the disk takes from the kernel at once; 0 if it was not this command that set

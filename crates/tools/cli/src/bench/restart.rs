@@ -55,6 +55,13 @@ pub struct Args {
     /// The controller in the guest.
     #[arg(long, value_enum, default_value = "nvme")]
     controller: Controller,
+    /// A driver of Linux's, hosted in the process that is killed, such as dde:nvme. Built if
+    /// necessary. It cannot be replaced without a fence, so there are no upgrades.
+    #[arg(
+        long, value_name = "dde:NAME", value_parser = hosted_driver,
+        conflicts_with_all = ["here", "series", "adopt", "databases"],
+    )]
+    driver: Option<String>,
     /// The guest's kernel, by version prefix: 6.1, 6.12 or 7.2.
     #[arg(long, default_value = DEFAULT_KERNEL)]
     kernel: String,
@@ -110,6 +117,11 @@ pub struct Args {
     socket: PathBuf,
 }
 
+fn hosted_driver(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix("dde:").filter(|name| !name.is_empty());
+    name.map(str::to_owned).ok_or_else(|| "a hosted driver is dde:NAME; `ring3 dde list`".into())
+}
+
 /// What the supervised controller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Controller {
@@ -131,7 +143,8 @@ impl Controller {
 /// The report of a load that checks itself.
 fn of_load(outcome: &Outcome, lab: Lab) -> Result<Report> {
     let load = if outcome.ext4 { "ext4" } else { "disk" };
-    Ok(Report::of("restart", lab, (load, &outcome.controller), outcome)?)
+    let driver = outcome.driver.as_ref().unwrap_or(&outcome.controller);
+    Ok(Report::of("restart", lab, (load, driver), outcome)?)
 }
 
 /// What the report of databases is called.
@@ -179,6 +192,7 @@ fn measure(args: &Args) -> Result<Report> {
 
 impl Args {
     fn counts(&self) -> (u32, u32) {
-        if self.quick { (5, 3) } else { (self.kills, self.upgrades) }
+        let (kills, upgrades) = if self.quick { (5, 3) } else { (self.kills, self.upgrades) };
+        (kills, if self.driver.is_some() { 0 } else { upgrades })
     }
 }

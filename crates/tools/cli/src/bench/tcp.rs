@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ring3_bench::disk::Event;
-use ring3_bench::net::{STREAM_PLACEMENTS, Way, measure_stream};
+use ring3_bench::net::{STREAM_PLACEMENTS, STREAM_USUAL, Way, measure_stream};
 use ring3_bench::report::Measurement;
 use ring3_bench::table::render_streams;
 
-use super::cards::guest::{hosts, measure, two_cards};
+use super::cards::guest::{hosts, measure, two_cards, with_hosted};
 use super::cards::here::{Interface, address, host, method, network, rounds, tell};
 use super::cards::{Card, Choice, Options, Study, Task};
 use crate::job::Job;
@@ -36,10 +36,16 @@ impl Study for Tcp {
     type Load = Way;
     const LOADS: &'static str = "tcp-64k-out or tcp-64k-in. Default: both";
     const PLACEMENTS: &'static [&'static str] = &STREAM_PLACEMENTS;
+    const USUAL_PLACEMENTS: &'static str = "Default: all but hosted (Linux's driver, unmodified, \
+        in a process)";
     const MILLIS: (u64, u64) = (500, 100);
 
     fn loads(_: &Options) -> Vec<Way> {
         Way::ALL.to_vec()
+    }
+
+    fn placements() -> Vec<&'static str> {
+        STREAM_PLACEMENTS[..STREAM_USUAL].to_vec()
     }
 }
 
@@ -49,9 +55,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = tempfile::tempdir()?;
     let wires = hosts(folder.path())?;
     let (choice, options) = (&args.choice, &args.choice.options);
-    let mut guest = two_cards("tcp", args.card, options, &wires);
+    let guest = two_cards("tcp", args.card, options, &wires);
+    let mut guest = with_hosted(guest, args.card, &choice.placements())?;
     guest.time_limit = choice.time_limit(Duration::from_secs(300), Duration::from_secs(10));
-    let report = measure("tcp", options, args.card, guest, &|first| Job::Tcp(choice.task(first)))?;
+    let report = measure("tcp", options, args.card, guest, &|first| {
+        Job::Tcp(choice.task(first).of(args.card))
+    })?;
     options.write(&report, true, render_streams)?;
     Ok(ExitCode::SUCCESS)
 }

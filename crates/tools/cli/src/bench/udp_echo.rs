@@ -16,7 +16,7 @@ use ring3_bench::report::{Measurement, Report};
 use ring3_bench::table::{render_cpu, render_packets};
 use ring3_lab::Guest;
 
-use super::cards::guest::{self, INTERFACE, mac, measure, peers, two_cards};
+use super::cards::guest::{self, INTERFACE, mac, measure, peers, two_cards, with_hosted};
 use super::cards::{Card, Choice, Options, Study, dpdk};
 use super::guest::NAME;
 use crate::job::Job;
@@ -49,7 +49,8 @@ impl Study for Echo {
         with N Mb/s. Default: all of the figure";
     const PLACEMENTS: &'static [&'static str] = &PLACEMENTS;
     const USUAL_PLACEMENTS: &'static str = "Default: all but export-tap and export-vhost (export \
-        with one engine), export-vduse, export-adaptive (--throttle adaptive), and dpdk (testpmd)";
+        with one engine), export-vduse, export-adaptive (--throttle adaptive), dpdk (testpmd), and \
+        hosted (Linux's driver, unmodified, in a process behind an interface)";
     const MILLIS: (u64, u64) = (1000, 100);
 
     fn loads(options: &Options) -> Vec<Load> {
@@ -106,9 +107,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
     let folder = tempfile::tempdir()?;
     let wires = peers(folder.path())?;
-    let mut guest = two_cards("udp-echo", args.card, options, &wires);
+    let guest = two_cards("udp-echo", args.card, options, &wires);
+    let mut guest = with_hosted(guest, args.card, &placements)?;
     guest.time_limit = choice.time_limit(Duration::from_secs(300), Duration::from_secs(3));
-    let job = |first| Job::UdpEcho(choice.task(first));
+    let job = |first| Job::UdpEcho(choice.task(first).of(args.card));
     let report = match args.cpu || placements.iter().any(|name| name == DPDK) {
         false => measure("udp-echo", options, args.card, guest, &job)?,
         true => forwarded(args, dpdk::with(guest)?, &wires[1], &job)?,

@@ -31,7 +31,12 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("bench loopback", &["ring3 bench loopback --quick"]),
+    (
+        "bench outage",
+        &["ring3 bench outage --quick", "ring3 bench outage --card e1000 --hosted --kills 5"],
+    ),
     ("bench ping", &["ring3 bench ping --quick --and-kernel none"]),
+    ("bench places", &["ring3 bench places --quick", "ring3 bench places --out out/places --json"]),
     (
         "bench restart",
         &[

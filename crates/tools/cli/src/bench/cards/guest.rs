@@ -12,9 +12,10 @@ use ring3_lab::{Device, Guest};
 use serde_json::json;
 
 use super::here::{host, network};
-use super::{Card, Options};
+use super::{Card, HOSTED, Options};
 use crate::bench::campaign::complete;
 use crate::bench::guest::{NAME, follow, with_this_program};
+use crate::dde;
 use crate::job::Job;
 
 /// An instruction is 2^4 ns: 62.5 million a second, about as many as a host emulates beside a
@@ -37,6 +38,7 @@ impl Card {
     /// QEMU's model.
     pub fn model(self) -> &'static str {
         match self {
+            Self::E1000 => "e1000",
             Self::E1000e => "e1000e",
             Self::Igb => "igb",
             Self::VirtioNet => "virtio-net-pci",
@@ -46,6 +48,7 @@ impl Card {
     /// The module of the kernel's driver.
     pub fn module(self) -> &'static str {
         match self {
+            Self::E1000 => "e1000",
             Self::E1000e => "e1000e",
             Self::Igb => "igb",
             Self::VirtioNet => "virtio_net",
@@ -99,6 +102,17 @@ pub fn two_cards(name: &str, card: Card, options: &Options, [kernel, ring3]: &[W
         .fold(guest, |guest, module| guest.module(module));
     on_one_processor(&mut guest, options);
     guest
+}
+
+/// With Linux's driver for `card` as a program, if it is among the placements. It is built if need
+/// be, and has an arena of its own.
+pub fn with_hosted(guest: Guest, card: Card, placements: &[String]) -> Result<Guest> {
+    if !placements.iter().any(|name| name == HOSTED) {
+        return Ok(guest);
+    }
+    let mut guest = dde::enter(guest, &[card.module().to_owned()])?;
+    (guest.hugepages, guest.memory_mib) = (96, 1024.max(guest.memory_mib));
+    Ok(guest)
 }
 
 /// A guest whose only processor does everything, by the clock of `options`.

@@ -11,8 +11,8 @@ use ring3_bench::disk::{Event, machine};
 use ring3_bench::net::Method;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Task;
 use super::guest::INSTRUCTION_NS;
+use super::{HOSTED, Task};
 use crate::job::Job;
 use crate::run::net::Engine;
 
@@ -110,7 +110,11 @@ impl Interface {
     /// The card of `task`, exported as `placement` says, with the address `here`.
     pub fn export(task: &Task, placement: &str, here: Ipv4Addr) -> Result<Self> {
         let device = task.device(0)?.to_string();
-        let more = export(placement).with_context(|| format!("{placement} is no export"))?;
+        let hosted = ["--driver", &task.hosted];
+        let more = match placement {
+            HOSTED => &hosted[..],
+            _ => export(placement).with_context(|| format!("{placement} is no export"))?,
+        };
         Self::start(
             &[&["run", "net", "--json", "--name", NAME, "--device", &device], more].concat(),
             here,

@@ -22,6 +22,9 @@ use ring3_bench::report::Report;
 use ring3_lab::DEFAULT_KERNEL;
 use serde::{Deserialize, Serialize};
 
+/// The placement in which Linux's driver, unmodified, is in a process behind an interface.
+pub const HOSTED: &str = "hosted";
+
 /// Options of each of them.
 #[derive(Clone, clap::Args)]
 pub struct Options {
@@ -158,6 +161,9 @@ pub struct Task {
     interfaces: Vec<String>,
     /// Cards that processes drive.
     devices: Vec<String>,
+    /// The driver of Linux's of the placement [`HOSTED`], as `ring3 run net --driver` takes it.
+    #[serde(default)]
+    hosted: String,
 }
 
 impl Task {
@@ -172,6 +178,12 @@ impl Task {
     pub fn and(mut self, interface: Option<&str>, device: &str) -> Self {
         self.interfaces.extend(interface.map(Into::into));
         self.devices.push(device.into());
+        self
+    }
+
+    /// With the driver of Linux's for `card`, which is hosted where a placement says so.
+    pub fn of(mut self, card: Card) -> Self {
+        self.hosted = format!("dde:{}", card.module());
         self
     }
 
@@ -211,6 +223,8 @@ impl Mode {
 /// A card of QEMU's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Card {
+    /// The 82540EM.
+    E1000,
     /// The 82574L.
     E1000e,
     /// The 82576.

@@ -10,13 +10,16 @@ use ring3_lab::{Backing, Cache, Device, Event, Guest, Mode, Outcome as Guested, 
 use super::{Args, Controller, of_load};
 use crate::bench::guest::{NAME, with_this_program};
 use crate::bench::ring3d::{RING3D, with_supervisor};
+use crate::dde;
 
 /// Bytes of the disk.
 const SIZE: Size = Size(256 << 20);
 
 /// `step` after the supervisor has the disk; `$EXPORT` and `$RESTART` are more of its manifest.
 pub fn script(step: &str) -> String {
-    format!("{NAME}{RING3D}\nsupervise bench $DISK \"$EXPORT\" \"$RESTART\" || exit 1\n{step}")
+    format!(
+        "{NAME}{RING3D}\nsupervise bench $DISK \"$EXPORT\" \"$RESTART\" \"$DRIVER\" || exit 1\n{step}"
+    )
 }
 
 /// For how many seconds nobody uses the disk, and in a quick run.
@@ -62,6 +65,10 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
     };
     let mut guest =
         with_supervisor(with_this_program(Guest::new(name))?)?.device(device.bound("vfio-pci"));
+    if let Some(driver) = &args.driver {
+        guest = dde::enter(guest, std::slice::from_ref(driver))?;
+    }
+    let driver = args.driver.as_ref().map_or(String::new(), |name| format!("dde:{name}"));
     guest.kernel = args.kernel.clone();
     guest.memory_mib = 1024;
     if args.instructions {
@@ -75,7 +82,10 @@ pub fn guest(args: &Args, name: &str) -> Result<Guest> {
         "burst = 1000000\\nwindow_s = 1\\nbackoff_ms = 1\\nexpedited_rcu = {}\\nadopt = {}",
         args.expedited, args.adopt
     );
-    Ok(guest.variable("EXPORT", &format!("depth = {}", args.tags)).variable("RESTART", &restart))
+    Ok(guest
+        .variable("EXPORT", &format!("depth = {}", args.tags))
+        .variable("RESTART", &restart)
+        .variable("DRIVER", &driver))
 }
 
 /// Where a guest has measured, but for its kernel.
@@ -121,6 +131,7 @@ pub fn measure(args: &Args) -> Result<Report> {
             let lab = Lab { kernel: load.kernel.clone(), ..lab(&outcome, args) };
             let found = Outcome {
                 tags: args.tags,
+                driver: args.driver.as_ref().map(|name| format!("dde:{name}")),
                 ext4: args.ext4,
                 expedited: args.expedited,
                 instructions: args.instructions,
