@@ -35,6 +35,7 @@
 #                                 one archive
 #   lab/setup.sh rivals           qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own
 #                                 NVMe driver, as one archive
+#   lab/setup.sh chromium         a browser, for a test of the page of `ring3 report`
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's
 #                                 source package
 #   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is
@@ -656,6 +657,46 @@ fetch_dpdk() {
     pack dpdk "$work/kept"
 }
 
+# A browser, which looks at the page of `ring3 report`. The C library is the host's own, of the same
+# release.
+fetch_chromium() {
+    asked "$cache/chromium" "" "$cache/chromium/bin/chromium" --version || return 0
+    open_apt
+    refresh own.deb
+    say "fetching Chromium (about 200 MB)"
+    rm -rf "$apt/archives"; mkdir -p "$apt/archives/partial"
+    quietly in_apt own.deb apt-get -y install --download-only chromium fonts-dejavu-core
+    rm -f "$apt"/archives/libc6_* "$apt"/archives/libc-bin_* "$apt"/archives/perl* \
+        "$apt"/archives/dpkg_* "$apt"/archives/debconf_* "$apt"/archives/systemd_* \
+        "$apt"/archives/*python3*
+    say "unpacking it"
+    unpack "$cache/chromium" "$apt"/archives/*.deb
+    rm -rf "$apt/archives" "$cache/chromium.new/usr/share/doc" "$cache/chromium.new/usr/share/man" \
+        "$cache/chromium.new/usr/share/locale" "$cache/chromium.new/usr/share/icons" \
+        "$cache/chromium.new/var"
+    mkdir -p "$cache/chromium.new/bin"
+    cat >"$cache/chromium.new/bin/chromium" <<'WRAPPER'
+#!/bin/sh
+# Chromium out of the cache, with its own libraries and fonts.
+top=$(cd "$(dirname "$0")/.." && pwd)
+lib=usr/lib/x86_64-linux-gnu
+export LD_LIBRARY_PATH="$top/$lib:$top/lib/x86_64-linux-gnu:$top/$lib/pulseaudio\
+${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export FONTCONFIG_FILE="$top/fonts.conf"
+exec "$top/usr/lib/chromium/chromium" "$@"
+WRAPPER
+    chmod 755 "$cache/chromium.new/bin/chromium"
+    cat >"$cache/chromium.new/fonts.conf" <<FONTS
+<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig><dir prefix="relative">usr/share/fonts</dir></fontconfig>
+FONTS
+    "$cache/chromium.new/bin/chromium" --version >"$cache/setup.log" 2>&1 ||
+        { cat "$cache/setup.log" >&2; die "the unpacked Chromium does not start"; }
+    swap_in "$cache/chromium"
+    say "$(head -n 1 "$cache/setup.log")"
+}
+
 # QEMU's tools, whose own NVMe driver disks are measured beside. They bring their C library, as
 # everything that a guest changes its root to.
 fetch_rivals() {
@@ -1046,7 +1087,7 @@ verify() {
         [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
     done
     for part in tools fio btrfs network tree alpha vfio-user databases systemd systemd-12 \
-        kexec dpdk rivals clang kbuild lwip afl cloc; do
+        kexec dpdk rivals clang kbuild lwip afl cloc chromium; do
         [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
     done
     for part in "$cache"/roots/*/; do [ ! -d "$part" ] || fetch_root "$(basename "$part")"; done
@@ -1098,6 +1139,7 @@ case "${1:-all}" in
     clang) fetch_clang ;;
     afl) fetch_afl ;;
     cloc) fetch_cloc ;;
+    chromium) fetch_chromium ;;
     python) fetch_python "${2:-$(dirname "$0")/../split/requirements.lock}" ;;
     wheel) fetch_python "$(dirname "$0")/../crates/tools/python/requirements.lock" wheel ;;
     kbuild) need_compiler; fetch_kbuild ;;
@@ -1134,5 +1176,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,45s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,49s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

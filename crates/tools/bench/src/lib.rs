@@ -16,6 +16,7 @@ pub mod load;
 pub mod measure;
 pub mod net;
 pub mod packets;
+pub mod paper;
 pub mod places;
 pub mod plot;
 pub mod provenance;

@@ -33,7 +33,10 @@ enum Source {
     /// Instructions of the machine for each KiB that TCP has moved: what the processor did in a
     /// second by the instruction clock, idle time left out, over the bytes of that second.
     PerKib(&'static str, &'static str, &'static str),
-    /// The same where bytes per instruction were measured.
+    /// Microseconds of a packet's way there and back, of a load that has one under way: the peer's
+    /// time and the cable's are in it.
+    RoundTrip(&'static str, &'static str, &'static str),
+    /// Instructions for a KiB where bytes per instruction were measured.
     OfBytes(&'static str, &'static str, &'static str),
     /// Nothing of the driver is in the kernel.
     Nothing,
@@ -49,7 +52,9 @@ enum Source {
     NotSplit(&'static str),
 }
 
-use Source::{Best, Kept, Lost, No, NotSplit, Nothing, OfBytes, PerKib, Row as At, Wrong};
+use Source::{
+    Best, Kept, Lost, No, NotSplit, Nothing, OfBytes, PerKib, RoundTrip, Row as At, Wrong,
+};
 
 const KERNEL_DIES: &str = "not tried: a driver of the kernel has no process to kill";
 const MACHINE: &str =
@@ -114,11 +119,11 @@ const LINES: [Line; 22] = [
     line(
         "e1000",
         "UDP echo, one packet under way",
-        "latency_us_p50",
+        "latency_us_mean",
         [
-            At("udp-e1000", "udp-64-echo-qd1", "kernel", "latency_us_p50"),
-            At("udp-e1000", "udp-64-echo-qd1", "export", "latency_us_p50"),
-            At("udp-e1000", "udp-64-echo-qd1", "hosted", "latency_us_p50"),
+            RoundTrip("udp-e1000", "udp-64-echo-qd1", "kernel"),
+            RoundTrip("udp-e1000", "udp-64-echo-qd1", "export"),
+            RoundTrip("udp-e1000", "udp-64-echo-qd1", "hosted"),
             No(NO_ECHO),
         ],
     ),
@@ -197,11 +202,11 @@ const LINES: [Line; 22] = [
     line(
         "e1000e",
         "UDP echo, one packet under way",
-        "latency_us_p50",
+        "latency_us_mean",
         [
-            At("udp-e1000e", "udp-64-echo-qd1", "kernel", "latency_us_p50"),
-            At("udp-e1000e", "udp-64-echo-qd1", "export", "latency_us_p50"),
-            At("udp-e1000e", "udp-64-echo-qd1", "hosted", "latency_us_p50"),
+            RoundTrip("udp-e1000e", "udp-64-echo-qd1", "kernel"),
+            RoundTrip("udp-e1000e", "udp-64-echo-qd1", "export"),
+            RoundTrip("udp-e1000e", "udp-64-echo-qd1", "hosted"),
             NotSplit("plan-e1000e"),
         ],
     ),
@@ -235,7 +240,7 @@ const LINES: [Line; 22] = [
         [
             Best("disk-nvme", "randread-4k-qd32", "iops"),
             At("disk-nvme", "randread-4k-qd32", "export", "iops"),
-            At("disk-nvme", "randread-4k-qd32", "hosted", "iops"),
+            At("disk-nvme-hosted", "randread-4k-qd32", "hosted", "iops"),
             NotSplit("plan-nvme"),
         ],
     ),
@@ -246,7 +251,7 @@ const LINES: [Line; 22] = [
         [
             Best("disk-nvme", "randread-4k-qd32", "instructions_per_op"),
             At("disk-nvme", "randread-4k-qd32", "export", "instructions_per_op"),
-            At("disk-nvme", "randread-4k-qd32", "hosted", "instructions_per_op"),
+            At("disk-nvme-hosted", "randread-4k-qd32", "hosted", "instructions_per_op"),
             NotSplit("plan-nvme"),
         ],
     ),
@@ -257,7 +262,7 @@ const LINES: [Line; 22] = [
         [
             Best("latency-nvme", "randread-4k-qd1", "latency_us_p50"),
             At("latency-nvme", "randread-4k-qd1", "export", "latency_us_p50"),
-            At("latency-nvme", "randread-4k-qd1", "hosted", "latency_us_p50"),
+            At("latency-nvme-hosted", "randread-4k-qd1", "hosted", "latency_us_p50"),
             NotSplit("plan-nvme"),
         ],
     ),
@@ -391,7 +396,7 @@ pub fn render(report: &Report, markdown: bool) -> String {
 fn cell(parts: &[Part<'_>], source: Source) -> Result<Summary, String> {
     let of = |part: &str| {
         let (_, found) = parts.iter().find(|(name, _)| *name == part).ok_or("not run")?;
-        found.map_err(|why| format!("failed: {why}"))
+        found.map_err(|why| format!("no: the measurement failed ({})", brief(why)))
     };
     let get = |part: &str, workload: &str, placement: &str, metric: &str| {
         let reports = of(part)?;
@@ -416,6 +421,10 @@ fn cell(parts: &[Part<'_>], source: Source) -> Result<Summary, String> {
             let speed = get(part, workload, placement, "mbit_s")?;
             let busy = 1e9 / f64::from(clock) * (1.0 - idle / 100.0);
             Ok(inverse(speed, |mbit| busy / (mbit * 1e6 / 8.0 / 1024.0)))
+        }
+        RoundTrip(part, workload, placement) => {
+            let rate = get(part, workload, placement, "packets_s")?;
+            Ok(inverse(rate, |rate| 1e6 / rate))
         }
         OfBytes(part, workload, placement) => {
             let bytes = get(part, workload, placement, "bytes_per_instruction")?;
@@ -468,4 +477,85 @@ fn wrong(reports: &[Report]) -> Option<String> {
         "{} errors and {} wrong blocks in {} kills; the block device stays",
         errors?, wrong?, kills?
     ))
+}
+
+/// The first words of why a part failed: all of it is in its log.
+fn brief(why: &str) -> String {
+    const MOST: usize = 120;
+    let line = why.lines().next().unwrap_or_default();
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Measurement;
+
+    fn tcp() -> Vec<Report> {
+        let at = |placement: &str, mbit: f64| {
+            let one = Measurement::new(1, "tcp-out", placement);
+            one.with("mbit_s", mbit).with("idle_percent", 0.0)
+        };
+        let lab = Lab { instruction_ns: 16, ..Lab::default() };
+        vec![Report::new("split", lab, &[at("original", 100.0), at("native", 50.0)])]
+    }
+
+    fn made() -> Report {
+        let tcp = tcp();
+        table(&[("split-e1000", Ok(&tcp)), ("udp-e1000", Err("a guest\nfailed"))], Lab::default())
+    }
+
+    fn cell(report: &Report, what: &str, place: &str) -> String {
+        Cell::of(report, what, place).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_cell_has_its_ratio_to_the_kernels_driver_and_the_kernels_none() {
+        let report = made();
+        assert_eq!(cell(&report, "e1000: TCP sent", "kernel"), "100 Mb/s");
+        assert_eq!(cell(&report, "e1000: TCP sent", "native"), "50 Mb/s (0.50x)");
+    }
+
+    #[test]
+    fn instructions_for_a_kib_are_what_the_processor_did_meanwhile() {
+        // 62.5 million instructions for 100 Mb, which are 12,207 KiB.
+        let report = made();
+        assert_eq!(cell(&report, "e1000: instructions for a KiB sent", "kernel"), "5120");
+        assert_eq!(cell(&report, "e1000: instructions for a KiB sent", "native"), "10.2 k (2.00x)");
+    }
+
+    #[test]
+    fn each_cell_has_a_figure_or_says_why_there_is_none() {
+        let report = made();
+        for (_, _, name) in lines() {
+            for place in PLACES {
+                assert!(Cell::of(&report, &name, place).is_some(), "{name}, {place}");
+            }
+        }
+        let failed = cell(&report, "e1000: UDP echo, one packet under way", "kernel");
+        assert_eq!(failed, "no: the measurement failed (a guest)");
+        let missing = cell(&report, "e1000: TCP sent", "split");
+        assert!(missing.starts_with("the part split-e1000 has no mbit_s"), "{missing}");
+    }
+
+    #[test]
+    fn a_driver_that_was_not_split_says_how_many_lines_would_stay() {
+        let plan = Measurement::new(1, "plan", "nvme");
+        let plan = plan.with("kernel_lines", 2940.0).with("lines", 12577.0);
+        let plan = vec![Report::new("split-plan", Lab::default(), &[plan])];
+        let report = table(&[("plan-nvme", Ok(&plan))], Lab::default());
+        let split = cell(&report, "NVMe: lines of the driver in the kernel", "split");
+        assert!(split.starts_with("no:") && split.contains("2940 of 12577 lines"), "{split}");
+        assert_eq!(cell(&report, "NVMe: lines of the driver in the kernel", "native"), "0");
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_name_as_text_and_as_markdown() {
+        let report = made();
+        assert_eq!(render(&report, true).lines().count(), lines().count() + 2);
+        assert_eq!(render(&report, false).lines().count(), lines().count() + 1);
+    }
 }

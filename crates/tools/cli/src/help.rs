@@ -26,7 +26,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Linux's drivers outside the kernel", &["dde", "split"]),
-    ("Measure and test", &["demo", "bench", "faults", "lab", "model", "record", "replay", "plot"]),
+    (
+        "Measure and test",
+        &["demo", "bench", "faults", "lab", "model", "record", "replay", "plot", "report"],
+    ),
     ("The rest", &["new", "cache", "completion", "man"]),
 ];
 

@@ -117,6 +117,11 @@ enum Command {
     Nvme(nvme::Args),
     /// Draw the report of a benchmark or a campaign as an SVG figure.
     Plot(plot::Args),
+    /// Show the four places and the papers' figures on one page.
+    ///
+    /// Writes one HTML file without anything outside of itself, from stored reports: in each figure
+    /// the paper's value beside ours. With --run it measures what is missing.
+    Report(report::Args),
     /// Run a command of ring3 and record all traffic with its device.
     ///
     /// The recording has every register access, all data that the device writes to memory, and
@@ -267,6 +272,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
         Command::Plot(args) => plot::run(&args),
+        Command::Report(args) => {
+            bench::begin();
+            report::run(&args)
+        }
         Command::Record(args) => args.words().map(|words| execute(parse(words))),
         Command::Replay(args) => match args.words()? {
             Some(words) => Ok(execute(parse(words))),

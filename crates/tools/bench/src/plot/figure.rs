@@ -246,8 +246,84 @@ impl Bars {
             write(area, name, (left - 8, TITLE + 3 + slot as i32 * SLOT), 11, HPos::Right)?;
         }
         for bar in &self.bars {
-            bar.draw(&mut chart)?;
+            bar.draw(&mut chart, (0.15, 0.85), &|_, _| true)?;
         }
+        Ok(())
+    }
+
+    /// On a narrow area, where there is no room for names beside the bars: each stands over its
+    /// own.
+    fn draw_narrow(&self, area: &Area<'_>) -> Drawn {
+        write(area, &self.axis, (4, 0), 11, HPos::Left)?;
+        let ends = self.bars.iter().map(Bar::end);
+        let end = ends.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.02;
+        let (slots, (wide, _)) = (self.names.len() as f64, area.dim_in_pixel());
+        let room = f64::from(wide as i32 - NARROW_VALUE - 4);
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(NARROW_AXIS)
+            .margin_left(4)
+            .margin_right(NARROW_VALUE)
+            .set_label_area_size(LabelAreaPosition::Bottom, NARROW_TICKS)
+            .build_cartesian_2d(0.0..end, slots..0.0)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .x_labels(4)
+            .x_label_formatter(&|value| tick(*value))
+            .label_style(font(11).color(&INK))
+            .bold_line_style(LINES)
+            .light_line_style(WHITE.mix(0.0))
+            .axis_style(GREY)
+            .draw()?;
+        for (slot, name) in self.names.iter().enumerate() {
+            write(area, name, (5, NARROW_AXIS + 2 + slot as i32 * NARROW_SLOT), 11, HPos::Left)?;
+        }
+        // A number that is wider than its part would stand in the next one.
+        let fits = |length: f64, text: &str| length / end * room > 7.0 * text.len() as f64;
+        for bar in &self.bars {
+            bar.draw(&mut chart, (0.5, 0.92), &fits)?;
+        }
+        Ok(())
+    }
+}
+
+/// Pixels of a panel for a narrow screen, and of its parts.
+const NARROW: (i32, i32) = (360, 270);
+const NARROW_AXIS: i32 = 18;
+const NARROW_SLOT: i32 = 34;
+const NARROW_TICKS: i32 = 22;
+const NARROW_VALUE: i32 = 112;
+
+impl Panel {
+    /// Its title, which a narrow picture has no room for.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Bars(bars) => &bars.title,
+            Self::Curves(curves) => &curves.title,
+        }
+    }
+
+    /// A picture that a telephone shows without making it smaller, on no ground of its own.
+    pub fn draw_narrow(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        self.narrow_into(&mut text).map_err(|error| Error::format("a figure", error))?;
+        Ok(text)
+    }
+
+    fn narrow_into(&self, text: &mut String) -> Drawn {
+        let high = match self {
+            Self::Bars(bars) => NARROW_AXIS + bars.names.len() as i32 * NARROW_SLOT + NARROW_TICKS,
+            Self::Curves(_) => NARROW.1,
+        };
+        let size = (NARROW.0 as u32, high as u32);
+        let root = SVGBackend::with_string(text, size).into_drawing_area();
+        match self {
+            Self::Bars(bars) => bars.draw_narrow(&root)?,
+            Self::Curves(curves) => curves.draw_narrow(&root)?,
+        }
+        root.present()?;
+        drop(root);
         Ok(())
     }
 }
@@ -264,21 +340,30 @@ impl Bar {
         self.range.map_or(all, |(_, most)| most.max(all))
     }
 
-    fn draw(&self, chart: &mut Chart<'_, '_>) -> Drawn {
+    /// Between two shares of its slot; numbers stand in the parts that have room for them.
+    fn draw(
+        &self,
+        chart: &mut Chart<'_, '_>,
+        (from, to): (f64, f64),
+        fits: &dyn Fn(f64, &str) -> bool,
+    ) -> Drawn {
         let (top, mut x) = (self.slot as f64, 0.0);
+        let line = top + f64::midpoint(from, to);
         let centre = |side| font(10).color(&INK).pos(Pos::new(side, VPos::Center));
         for (length, colour, text) in &self.parts {
-            let corners = [(x, top + 0.15), (x + length, top + 0.85)];
+            let corners = [(x, top + from), (x + length, top + to)];
             chart.draw_series([Rectangle::new(corners, colour.filled())])?;
-            let middle = (x + length / 2.0, top + 0.5);
-            chart.draw_series([Text::new(text.clone(), middle, centre(HPos::Center))])?;
+            if !text.is_empty() && fits(*length, text) {
+                let middle = (x + length / 2.0, line);
+                chart.draw_series([Text::new(text.clone(), middle, centre(HPos::Center))])?;
+            }
             x += length;
         }
         if let Some((least, most)) = self.range {
-            let line = vec![(least, top + 0.5), (most, top + 0.5)];
-            chart.draw_series([PathElement::new(line, BLACK)])?;
+            let ends = vec![(least, line), (most, line)];
+            chart.draw_series([PathElement::new(ends, BLACK)])?;
         }
-        let beside = EmptyElement::at((self.end(), top + 0.5))
+        let beside = EmptyElement::at((self.end(), line))
             + Text::new(self.label.clone(), (6, 0), centre(HPos::Left));
         chart.draw_series([beside])?;
         Ok(())
@@ -288,6 +373,16 @@ impl Bar {
 impl Curves {
     fn draw(&self, area: &Area<'_>) -> Drawn {
         write(area, &self.title, (0, 0), 12, HPos::Left)?;
+        self.draw_chart(area, (24, 60))
+    }
+
+    /// Its title stands elsewhere.
+    fn draw_narrow(&self, area: &Area<'_>) -> Drawn {
+        self.draw_chart(area, (8, 52))
+    }
+
+    /// Below `top`, with so much room for the numbers of the axis on the left.
+    fn draw_chart(&self, area: &Area<'_>, (margin, left): (i32, i32)) -> Drawn {
         let percent = !self.axes[2].is_empty();
         let own = self.curves.iter().filter(|curve| !(percent && curve.percent));
         let values = own.flat_map(|curve| {
@@ -299,10 +394,10 @@ impl Curves {
         let (from, to) = self.ends;
         let to = if to > from { to } else { from + 1.0 };
         let mut chart = ChartBuilder::on(area)
-            .margin_top(24)
+            .margin_top(margin)
             .margin_right(20)
             .margin_bottom(8)
-            .set_label_area_size(LabelAreaPosition::Left, 60)
+            .set_label_area_size(LabelAreaPosition::Left, left)
             .set_label_area_size(LabelAreaPosition::Right, if percent { 45 } else { 0 })
             .set_label_area_size(LabelAreaPosition::Bottom, 40)
             .build_cartesian_2d(from..to, 0.0..top)?
@@ -311,7 +406,7 @@ impl Curves {
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .x_labels(12)
+            .x_labels((area.dim_in_pixel().0 / 50) as usize)
             .y_labels(6)
             .x_desc(&self.axes[0])
             .y_desc(&self.axes[1])

@@ -21,6 +21,11 @@ fn facts<'a>(report: &'a Report, kind: &str) -> Vec<(&'a Fact, &'a str)> {
 /// # Errors
 /// plotters refuses.
 pub fn draw_distributions(report: &Report) -> Result<String, Error> {
+    distributions(report).draw()
+}
+
+/// The figure of them.
+pub fn distributions(report: &Report) -> Figure {
     let courses = facts(report, "course");
     let row = |(fact, load): (&Fact, &str)| {
         let same = |(other, of): &&(&Fact, &str)| other.placement == fact.placement && *of == load;
@@ -32,14 +37,13 @@ pub fn draw_distributions(report: &Report) -> Result<String, Error> {
             .map(Panel::Curves)
             .collect()
     };
-    let figure = Figure {
+    Figure {
         title: "Round trips: how many took how long, and the longest of each part of the run, in \
                 microseconds"
             .into(),
         rows: facts(report, "distribution").into_iter().map(row).collect(),
         ..Figure::default()
-    };
-    figure.draw()
+    }
 }
 
 fn histogram(text: &str) -> Curves {

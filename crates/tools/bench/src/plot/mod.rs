@@ -9,10 +9,14 @@ mod bars;
 mod curves;
 mod figure;
 mod hosted;
+mod narrow;
 mod steps;
 
 pub use curves::utilisation_at;
 pub use hosted::draw_distributions;
+pub use narrow::{Narrow, Pair, draw_narrow, draw_pairs};
+
+use figure::Figure;
 
 use crate::Error;
 use crate::report::Report;
@@ -23,15 +27,18 @@ use crate::table::rounded;
 /// # Errors
 /// plotters refuses.
 pub fn draw(reports: &[Report]) -> Result<String, Error> {
+    figure(reports).draw()
+}
+
+fn figure(reports: &[Report]) -> Figure {
     let name = reports.first().map_or("", |report| report.bench.as_str());
-    let figure = match kind(name) {
+    match kind(name) {
         "leslie" => curves::sizes(reports),
         "timeline" => steps::figure(reports),
         "udp-echo" => curves::echo(reports),
         "split" => curves::delays(reports),
         _ => bars::special(name, reports).unwrap_or_else(|| bars::figure(reports)),
-    };
-    figure.draw()
+    }
 }
 
 /// What reports of the benchmark `name` are drawn as: those of one kind can be in one figure.

@@ -10,11 +10,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 20] = [
+const FETCHED: [(&str, &str); 22] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
     ("btrfs", "mkfs.btrfs"),
+    ("chromium", "a browser, for a test of the page of ring3 report"),
     ("clang", "clang, for ring3 split"),
     ("cloc", "cloc, for ring3 bench effort"),
     ("databases", "PostgreSQL and sqlite for guests"),
@@ -27,6 +28,7 @@ const FETCHED: [(&str, &str); 20] = [
     ("python", "Python packages of ring3 split"),
     ("rivals", "QEMU's own NVMe driver"),
     ("systemd", "systemd and udev for guests"),
+    ("systemd-12", "systemd and udev of Debian 12 for guests"),
     ("tools", "QEMU and the guest's programs"),
     ("tree", "a source tree to put on disks"),
     ("vfio-user", "a QEMU with a client of vfio-user"),
@@ -34,8 +36,11 @@ const FETCHED: [(&str, &str); 20] = [
 ];
 
 /// Folders of which each member is fetched on its own.
-const VERSIONS: [(&str, &str); 2] =
-    [("kernels", "guest kernels"), ("sources", "sources of kernels")];
+const VERSIONS: [(&str, &str); 3] = [
+    ("kernels", "guest kernels"),
+    ("roots", "roots of Debian, for tests of packages"),
+    ("sources", "sources of kernels"),
+];
 
 /// Folders of files that are built, each under the lock `locks/FOLDER+FILE`.
 const BUILT: [(&str, &str); 4] = [

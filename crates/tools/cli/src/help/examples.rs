@@ -160,6 +160,10 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("record", &["ring3 record -o id.rec -- nvme id --device sim:nvme"]),
     ("reload", &["sudo ring3 reload"]),
     ("replay", &["ring3 replay id.rec", "ring3 replay id.rec --show"]),
+    (
+        "report",
+        &["ring3 report --run --quick", "ring3 report --from out/report --out out/report.html"],
+    ),
     ("restart", &["sudo ring3 restart scratch"]),
     (
         "run ata",

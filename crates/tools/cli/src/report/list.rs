@@ -4,7 +4,7 @@
 use super::parts::{Gives, Part};
 
 /// Of the four-place table.
-pub const PLACES: [Part; 15] = [
+pub const PLACES: [Part; 17] = [
     Part {
         name: "plan-e1000",
         about: "lines of the split e1000 in the kernel",
@@ -78,24 +78,44 @@ pub const PLACES: [Part; 15] = [
         about: "reads of an NVMe disk",
         words: "bench disk --mode instructions --rounds 5 --brief --workload randread-4k-qd32 \
                 --placement kernel --placement kernel-nomultipath --placement process \
-                --placement export --placement hosted",
+                --placement export",
         quick: "bench disk --mode instructions --rounds 1 --brief --workload randread-4k-qd32 \
                 --placement kernel --placement kernel-nomultipath --placement process \
-                --placement export --placement hosted",
+                --placement export",
         gives: Gives::Folder,
-        minutes: (15, 4),
+        minutes: (12, 3),
+    },
+    Part {
+        name: "disk-nvme-hosted",
+        about: "reads of an NVMe disk by Linux's nvme in a process",
+        words: "bench disk --mode instructions --rounds 5 --brief --workload randread-4k-qd32 \
+                --placement kernel-nomultipath --placement hosted",
+        quick: "bench disk --mode instructions --rounds 1 --brief --workload randread-4k-qd32 \
+                --placement kernel-nomultipath --placement hosted",
+        gives: Gives::Folder,
+        minutes: (8, 2),
     },
     Part {
         name: "latency-nvme",
         about: "how long a read of an NVMe disk takes",
         words: "bench disk --mode wall --rounds 3 --millis 1000 --workload randread-4k-qd1 \
-                --placement kernel --placement kernel-nomultipath --placement export \
-                --placement hosted",
+                --placement kernel --placement kernel-nomultipath --placement process \
+                --placement export",
         quick: "bench disk --mode wall --rounds 1 --millis 500 --workload randread-4k-qd1 \
-                --placement kernel --placement kernel-nomultipath --placement export \
-                --placement hosted",
+                --placement kernel --placement kernel-nomultipath --placement process \
+                --placement export",
         gives: Gives::Folder,
-        minutes: (5, 2),
+        minutes: (4, 2),
+    },
+    Part {
+        name: "latency-nvme-hosted",
+        about: "how long one by Linux's nvme in a process takes",
+        words: "bench disk --mode wall --rounds 3 --millis 1000 --workload randread-4k-qd1 \
+                --placement kernel-nomultipath --placement hosted",
+        quick: "bench disk --mode wall --rounds 1 --millis 500 --workload randread-4k-qd1 \
+                --placement kernel-nomultipath --placement hosted",
+        gives: Gives::Folder,
+        minutes: (3, 2),
     },
     Part {
         name: "outage-e1000",
@@ -146,3 +166,149 @@ pub const PLACES: [Part; 15] = [
         minutes: (7, 3),
     },
 ];
+
+/// Of the papers, beside those.
+const PAPERS: [Part; 12] = [
+    Part {
+        name: "leslie",
+        about: "a disk read by size",
+        words: "bench disk --figure leslie --controller ahci --controller ide --controller \
+                nvme --mode instructions --rounds 3 --bytes 8M --requests 4000",
+        quick: "bench disk --figure leslie --controller ahci --controller ide --controller \
+                nvme --mode instructions --rounds 1 --quick",
+        gives: Gives::Folder,
+        minutes: (240, 15),
+    },
+    Part {
+        name: "udp-echo",
+        about: "UDP echo over the offered load",
+        words: "bench udp-echo",
+        quick: "bench udp-echo --quick",
+        gives: Gives::Folder,
+        minutes: (30, 3),
+    },
+    Part {
+        name: "timeline",
+        about: "where the time of a request goes",
+        words: "bench disk --timeline --mode instructions --controller ahci --controller nvme",
+        quick: "bench disk --timeline --mode instructions --controller ahci --controller nvme \
+                --quick",
+        gives: Gives::Folder,
+        minutes: (10, 4),
+    },
+    Part {
+        name: "kill",
+        about: "kills of a driver of a model",
+        words: "bench kill --json",
+        quick: "bench kill --quick --json",
+        gives: Gives::Output,
+        minutes: (1, 1),
+    },
+    Part {
+        name: "faults",
+        about: "faults of drivers of models",
+        words: "faults --json",
+        quick: "faults --quick --json",
+        gives: Gives::Output,
+        minutes: (15, 1),
+    },
+    Part {
+        name: "dde",
+        about: "a hosted card",
+        words: "bench dde --rounds 3",
+        quick: "bench dde --quick",
+        gives: Gives::Folder,
+        minutes: (60, 5),
+    },
+    Part {
+        name: "irq-delay",
+        about: "delays of interrupts",
+        words: "bench irq-delay",
+        quick: "bench irq-delay --quick",
+        gives: Gives::Folder,
+        minutes: (5, 2),
+    },
+    Part {
+        name: "effort",
+        about: "source lines",
+        words: "bench effort --json",
+        quick: "bench effort --json",
+        gives: Gives::Output,
+        minutes: (1, 1),
+    },
+    Part {
+        name: "study",
+        about: "critical functions by family",
+        words: "split study --json",
+        quick: "split study --quick --json",
+        gives: Gives::Output,
+        minutes: (20, 2),
+    },
+    Part {
+        name: "delays",
+        about: "a split driver while its crossings take longer",
+        words: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
+                @examples/e1000.annotations.toml --delays --rounds 3 --seconds 6 --json",
+        quick: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
+                @examples/e1000.annotations.toml --delays 0,10,20000 --rounds 1 --seconds 1 \
+                --json",
+        gives: Gives::Output,
+        minutes: (45, 6),
+    },
+    Part {
+        name: "work",
+        about: "polling or interrupts",
+        words: "bench disk --work --mode wall",
+        quick: "bench disk --work --mode wall --quick",
+        gives: Gives::Folder,
+        minutes: (10, 2),
+    },
+    Part {
+        name: "loopback",
+        about: "two cards at a cable",
+        words: "bench loopback",
+        quick: "bench loopback --quick",
+        gives: Gives::Folder,
+        minutes: (20, 4),
+    },
+];
+
+/// All parts: those of the papers first, which need no guest or a short one.
+pub fn all() -> Vec<Part> {
+    PLACES.iter().chain(&PAPERS).cloned().collect()
+}
+
+/// The command that measures a part, as a user types it.
+pub fn command(part: &str) -> String {
+    let found = PLACES.iter().chain(&PAPERS).find(|one| one.name == part);
+    found.map_or_else(String::new, |part| format!("ring3 {}", part.words.replace('@', "split/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ring3_bench::paper::PAPERS as FIGURES;
+
+    use super::*;
+
+    #[test]
+    fn each_part_has_a_name_of_its_own_and_commands_that_are_taken() {
+        let all = all();
+        let names: BTreeSet<_> = all.iter().map(|part| part.name).collect();
+        assert_eq!(names.len(), all.len());
+        for words in all.iter().flat_map(|part| [part.words, part.quick]) {
+            let words = std::iter::once("ring3").chain(words.split_whitespace());
+            if let Err(error) = crate::parse(words) {
+                panic!("{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_figure_is_of_a_part() {
+        for figure in &FIGURES.figures {
+            assert!(command(&figure.part).starts_with("ring3 "), "{}", figure.id);
+        }
+    }
+}

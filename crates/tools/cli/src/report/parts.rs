@@ -50,10 +50,10 @@ pub enum Gives {
 }
 
 /// The commit that this program was built from.
-const COMMIT: Option<&str> = option_env!("RING3_COMMIT");
+pub const COMMIT: Option<&str> = option_env!("RING3_COMMIT");
 /// Files of a part: by what it was begun, and that it is whole.
-const BEGUN: &str = "begun.json";
-const DONE: &str = "done.json";
+pub const BEGUN: &str = "begun.json";
+pub const DONE: &str = "done.json";
 /// Between two looks at a command that runs.
 const LOOK: Duration = Duration::from_millis(200);
 /// How many bytes of a command's last words are looked at.
@@ -83,7 +83,9 @@ pub struct Folder {
 impl Folder {
     /// Opens it for a run, which nobody else may do at the same time.
     pub fn open(root: &Path, quick: bool) -> Result<Self> {
-        fs::create_dir_all(root).with_context(|| format!("making {}", root.display()))?;
+        let failed = || format!("making {}", root.display());
+        fs::create_dir_all(root).with_context(failed)?;
+        let root = &root.canonicalize().with_context(failed)?;
         let path = root.join("lock");
         let lock = File::create(&path).with_context(|| format!("making {}", path.display()))?;
         match lock.try_lock() {
@@ -183,6 +185,8 @@ impl Folder {
         let began = Instant::now();
         let mut child = Command::new(program()?)
             .args(&words)
+            // Some leave files where they are started.
+            .current_dir(&place)
             .stdin(Stdio::null())
             .stdout(File::create(&said).with_context(|| format!("making {}", said.display()))?)
             .stderr(File::create(&log).with_context(|| format!("making {}", log.display()))?)

@@ -15,11 +15,11 @@ use crate::dde;
 /// Bytes of the disk.
 const SIZE: Size = Size(256 << 20);
 
-/// `step` after the supervisor has the disk; `$EXPORT` and `$RESTART` are more of its manifest.
+/// `step` after the supervisor has the disk; `$EXPORT`, `$RESTART` and `$DRIVER` are more of its
+/// manifest.
 pub fn script(step: &str) -> String {
-    format!(
-        "{NAME}{RING3D}\nsupervise bench $DISK \"$EXPORT\" \"$RESTART\" \"$DRIVER\" || exit 1\n{step}"
-    )
+    let supervise = r#"supervise bench $DISK "$EXPORT" "$RESTART" "$DRIVER" || exit 1"#;
+    format!("{NAME}{RING3D}\n{supervise}\n{step}")
 }
 
 /// For how many seconds nobody uses the disk, and in a quick run.
