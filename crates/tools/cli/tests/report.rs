@@ -109,7 +109,7 @@ fn the_papers_value_stands_beside_ours_and_what_was_not_measured_names_its_comma
     let folder = stored();
     let text = page(folder.path());
     // 30 of 40 Mb/s, and the paper's 0.93.
-    assert!(text.contains("ours 0.750") && text.contains("paper 0.930"));
+    assert!(text.contains("ours 0.75") && text.contains("paper 0.93"));
     assert!(text.contains("paper 61.0") && text.contains("ours 96.0"));
     assert!(text.contains("Not measured. To measure it: <code>ring3 bench irq-delay</code>"));
     assert!(text.contains("ring3 bench loopback"));
@@ -172,7 +172,7 @@ fn a_file_that_is_no_report_is_named_and_the_others_are_shown() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("left out: broken.json"));
     let text = fs::read_to_string(out).unwrap();
-    assert!(text.contains("broken.json") && text.contains("ours 0.750"));
+    assert!(text.contains("broken.json") && text.contains("ours 0.75"));
 }
 
 #[test]

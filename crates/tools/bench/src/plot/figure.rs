@@ -246,7 +246,7 @@ impl Bars {
             write(area, name, (left - 8, TITLE + 3 + slot as i32 * SLOT), 11, HPos::Right)?;
         }
         for bar in &self.bars {
-            bar.draw(&mut chart, (0.15, 0.85), &|_, _| true)?;
+            bar.draw(&mut chart, ((0.15, 0.85), 10), &|_, _| true)?;
         }
         Ok(())
     }
@@ -254,15 +254,17 @@ impl Bars {
     /// On a narrow area, where there is no room for names beside the bars: each stands over its
     /// own.
     fn draw_narrow(&self, area: &Area<'_>) -> Drawn {
-        write(area, &self.axis, (4, 0), 11, HPos::Left)?;
+        write(area, &self.axis, (4, 0), 13, HPos::Left)?;
+        let longest = self.bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
+        let beside = (NARROW_LETTER * longest as i32 + 12).min(NARROW.0 / 2);
         let ends = self.bars.iter().map(Bar::end);
         let end = ends.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.02;
         let (slots, (wide, _)) = (self.names.len() as f64, area.dim_in_pixel());
-        let room = f64::from(wide as i32 - NARROW_VALUE - 4);
+        let room = f64::from(wide as i32 - beside - 4);
         let mut chart = ChartBuilder::on(area)
             .margin_top(NARROW_AXIS)
             .margin_left(4)
-            .margin_right(NARROW_VALUE)
+            .margin_right(beside)
             .set_label_area_size(LabelAreaPosition::Bottom, NARROW_TICKS)
             .build_cartesian_2d(0.0..end, slots..0.0)?;
         chart
@@ -271,18 +273,22 @@ impl Bars {
             .disable_y_axis()
             .x_labels(4)
             .x_label_formatter(&|value| tick(*value))
-            .label_style(font(11).color(&INK))
+            .label_style(font(13).color(&INK))
             .bold_line_style(LINES)
             .light_line_style(WHITE.mix(0.0))
             .axis_style(GREY)
             .draw()?;
         for (slot, name) in self.names.iter().enumerate() {
-            write(area, name, (5, NARROW_AXIS + 2 + slot as i32 * NARROW_SLOT), 11, HPos::Left)?;
+            let name = shortened(name, (NARROW.0 / NARROW_LETTER) as usize);
+            write(area, &name, (5, NARROW_AXIS + 1 + slot as i32 * NARROW_SLOT), 13, HPos::Left)?;
         }
         // A number that is wider than its part would stand in the next one.
         let fits = |length: f64, text: &str| length / end * room > 7.0 * text.len() as f64;
         for bar in &self.bars {
-            bar.draw(&mut chart, (0.5, 0.92), &fits)?;
+            // One without a name belongs to the one above it.
+            let is_named = self.names.get(bar.slot).is_some_and(|name| !name.is_empty());
+            let share = if is_named { (0.5, 0.92) } else { (0.06, 0.48) };
+            bar.draw(&mut chart, (share, 12), &fits)?;
         }
         Ok(())
     }
@@ -293,7 +299,15 @@ const NARROW: (i32, i32) = (360, 270);
 const NARROW_AXIS: i32 = 18;
 const NARROW_SLOT: i32 = 34;
 const NARROW_TICKS: i32 = 22;
-const NARROW_VALUE: i32 = 112;
+/// A letter of a text in it, about.
+const NARROW_LETTER: i32 = 7;
+
+fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => text.chars().take(most - 3).chain("...".chars()).collect(),
+        None => text.to_owned(),
+    }
+}
 
 impl Panel {
     /// Its title, which a narrow picture has no room for.
@@ -340,16 +354,16 @@ impl Bar {
         self.range.map_or(all, |(_, most)| most.max(all))
     }
 
-    /// Between two shares of its slot; numbers stand in the parts that have room for them.
+    /// Between two shares of its slot, in letters of a size; numbers stand in the parts that have room for them.
     fn draw(
         &self,
         chart: &mut Chart<'_, '_>,
-        (from, to): (f64, f64),
+        ((from, to), letters): ((f64, f64), u32),
         fits: &dyn Fn(f64, &str) -> bool,
     ) -> Drawn {
         let (top, mut x) = (self.slot as f64, 0.0);
         let line = top + f64::midpoint(from, to);
-        let centre = |side| font(10).color(&INK).pos(Pos::new(side, VPos::Center));
+        let centre = |side| font(letters).color(&INK).pos(Pos::new(side, VPos::Center));
         for (length, colour, text) in &self.parts {
             let corners = [(x, top + from), (x + length, top + to)];
             chart.draw_series([Rectangle::new(corners, colour.filled())])?;
@@ -373,16 +387,17 @@ impl Bar {
 impl Curves {
     fn draw(&self, area: &Area<'_>) -> Drawn {
         write(area, &self.title, (0, 0), 12, HPos::Left)?;
-        self.draw_chart(area, (24, 60))
+        self.draw_chart(area, (24, 60), 10)
     }
 
     /// Its title stands elsewhere.
     fn draw_narrow(&self, area: &Area<'_>) -> Drawn {
-        self.draw_chart(area, (8, 52))
+        self.draw_chart(area, (8, 52), 12)
     }
 
-    /// Below `top`, with so much room for the numbers of the axis on the left.
-    fn draw_chart(&self, area: &Area<'_>, (margin, left): (i32, i32)) -> Drawn {
+    /// Below a margin, with so much room for the numbers of the axis on the left, in letters of a
+    /// size.
+    fn draw_chart(&self, area: &Area<'_>, (margin, left): (i32, i32), size: u32) -> Drawn {
         let percent = !self.axes[2].is_empty();
         let own = self.curves.iter().filter(|curve| !(percent && curve.percent));
         let values = own.flat_map(|curve| {
@@ -402,7 +417,7 @@ impl Curves {
             .set_label_area_size(LabelAreaPosition::Bottom, 40)
             .build_cartesian_2d(from..to, 0.0..top)?
             .set_secondary_coord(from..to, 0.0..105.0);
-        let text = font(10).color(&INK);
+        let text = font(size).color(&INK);
         chart
             .configure_mesh()
             .disable_x_mesh()

@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         reports: Vec::new(),
         unreadable: Vec::new(),
         commit: COMMIT.map(Into::into),
-        now: OffsetDateTime::now_utc(),
+        now: OffsetDateTime::now_utc().truncate_to_second(),
         days: args.days,
     };
     read(&args.from, &args.from, DEPTH, &mut content)?;

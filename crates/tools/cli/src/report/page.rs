@@ -277,7 +277,7 @@ fn figure(content: &Content, figure: &PaperFigure) -> Result<Markup> {
         div.plots {
             @for (unit, picture) in pairs {
                 figure data-plot="" {
-                    figcaption { "paper and ours" @if !unit.is_empty() { ", " (unit) } }
+                    figcaption { "paper and ours" @if unit == "x" { ": ratios" } }
                     (PreEscaped(picture))
                 }
             }
