@@ -1,5 +1,5 @@
-//! A supervised disk for other machines: the kernel's own NVMe-oF target exports what ring3d serves,
-//! and another network's initiator writes to it while the disk's driver is killed.
+//! A supervised disk for other machines: the kernel's own NVMe-oF target exports what ring3d
+//! serves, and another network's initiator writes to it while the disk's driver is killed.
 //!
 //! `cargo test -p ring3-cli --test remote_guest -- --ignored`, or `make test`.
 
