@@ -221,7 +221,7 @@ fn rows(report: &Report) -> Vec<Vec<Panel>> {
                 axis: format!("{name}, {}", unit(metric)),
                 names: names.iter().map(ToString::to_string).collect(),
                 bars,
-                extra: 0,
+                ..Bars::default()
             };
             (!panel.bars.is_empty()).then_some(Panel::Bars(panel))
         };

@@ -69,9 +69,12 @@ pub struct Bars {
     pub bars: Vec<Bar>,
     /// By so many pixels it is wider than usual.
     pub extra: i32,
+    /// What the axis reaches at least, so that panels can be compared.
+    pub least_end: f64,
 }
 
 /// One bar.
+#[derive(Default)]
 pub struct Bar {
     /// Which of the names it has.
     pub slot: usize,
@@ -222,7 +225,7 @@ impl Bars {
         write(area, &self.title, (left, 0), 12, HPos::Left)?;
         write(area, &self.axis, (left, 18), 10, HPos::Left)?;
         let ends = self.bars.iter().map(Bar::end);
-        let end = ends.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.02;
+        let end = ends.fold(self.least_end, f64::max).max(f64::MIN_POSITIVE) * 1.02;
         let slots = self.names.len() as f64;
         let mut chart = ChartBuilder::on(area)
             .margin_top(TITLE)
@@ -258,7 +261,7 @@ impl Bars {
         let longest = self.bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
         let beside = (NARROW_LETTER * longest as i32 + 12).min(NARROW.0 / 2);
         let ends = self.bars.iter().map(Bar::end);
-        let end = ends.fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.02;
+        let end = ends.fold(self.least_end, f64::max).max(f64::MIN_POSITIVE) * 1.02;
         let (slots, (wide, _)) = (self.names.len() as f64, area.dim_in_pixel());
         let room = f64::from(wide as i32 - beside - 4);
         let mut chart = ChartBuilder::on(area)
@@ -349,7 +352,8 @@ type Chart<'a, 'b> = ChartContext<
 >;
 
 impl Bar {
-    fn end(&self) -> f64 {
+    /// How far it reaches.
+    pub fn end(&self) -> f64 {
         let all = self.parts.iter().map(|(length, ..)| length).sum();
         self.range.map_or(all, |(_, most)| most.max(all))
     }

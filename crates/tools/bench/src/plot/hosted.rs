@@ -29,8 +29,9 @@ pub fn distributions(report: &Report) -> Figure {
     let courses = facts(report, "course");
     let row = |(fact, load): (&Fact, &str)| {
         let same = |(other, of): &&(&Fact, &str)| other.placement == fact.placement && *of == load;
-        let course = courses.iter().find(same).map(|(course, _)| run(&course.value));
         let title = format!("{load}, {}", fact.placement);
+        let named = |course| Curves { title: format!("{title}: its course"), ..course };
+        let course = courses.iter().find(same).map(|(course, _)| named(run(&course.value)));
         [Some(Curves { title, ..histogram(&fact.value) }), course]
             .into_iter()
             .flatten()

@@ -39,7 +39,7 @@ const PAPER: (RGBColor, Dashes) = (ORANGE, Some((4, 3)));
 /// plotters refuses.
 pub fn draw_narrow(reports: &[Report], points: &[Points]) -> Result<Narrow, Error> {
     let Figure { rows, mut keys, .. } = super::figure(reports);
-    let mut panels: Vec<Panel> = rows.into_iter().flatten().collect();
+    let mut panels: Vec<Panel> = rows.into_iter().flatten().flat_map(columns).collect();
     if let Some(report) = reports.first().filter(|report| report.bench == "dde") {
         panels.extend(distributions(report).rows.into_iter().flatten());
     }
@@ -55,6 +55,24 @@ pub fn draw_narrow(reports: &[Report], points: &[Points]) -> Result<Narrow, Erro
         panels: panels.iter().map(draw).collect::<Result<_, Error>>()?,
         keys: keys.into_iter().map(|(name, colour, dashes)| key(name, colour, dashes)).collect(),
     })
+}
+
+/// Bars that stand below each other in one picture; more of them stand beside these.
+const MOST: usize = 12;
+
+/// A panel, in as many as have no more bars than a reader sees at once, all to one scale.
+fn columns(panel: Panel) -> Vec<Panel> {
+    let Panel::Bars(bars) = panel else { return vec![panel] };
+    let least_end = bars.bars.iter().map(Bar::end).fold(0.0, f64::max);
+    let Bars { title, axis, names, mut bars, extra, .. } = bars;
+    let part = |(number, names): (usize, &[String])| {
+        let from = number * MOST;
+        let own = bars.extract_if(.., |bar| (from..from + names.len()).contains(&bar.slot));
+        let bars = own.map(|bar| Bar { slot: bar.slot - from, ..bar }).collect();
+        let (title, axis, names) = (title.clone(), axis.clone(), names.to_vec());
+        Panel::Bars(Bars { title, axis, names, bars, extra, least_end })
+    };
+    names.chunks(MOST).enumerate().map(part).collect()
 }
 
 fn key(
@@ -136,6 +154,23 @@ mod tests {
         let has = |panel: usize| drawn.panels[panel].1.contains("#E69F00");
         assert!(has(0) && !has(1));
         assert!(drawn.keys.contains(&("paper: sent".into(), "#E69F00".into(), true)));
+    }
+
+    #[test]
+    fn many_bars_stand_in_columns() {
+        let bars = Bars {
+            names: (0..30).map(|number| number.to_string()).collect(),
+            bars: (0..30).map(|slot| Bar { slot, ..Bar::default() }).collect(),
+            ..Bars::default()
+        };
+        let sizes = columns(Panel::Bars(bars)).into_iter().map(|panel| match panel {
+            Panel::Bars(bars) => {
+                assert!(bars.bars.iter().all(|bar| bar.slot < bars.names.len()));
+                bars.bars.len()
+            }
+            Panel::Curves(_) => 0,
+        });
+        assert_eq!(sizes.collect::<Vec<_>>(), [12, 12, 6]);
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn bars(report: &Report) -> Bars {
         bars: all.iter().enumerate().map(bar).collect(),
         extra: 400,
         names: all.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        ..Bars::default()
     }
 }
 
