@@ -1,4 +1,4 @@
-//! `ring3 report` and `ring3 bench places`: the page is made of stored reports, whatever is in them.
+//! `ring3 report` and `ring3 bench places`: the page is made of stored reports, whatever they say.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

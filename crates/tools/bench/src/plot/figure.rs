@@ -358,7 +358,7 @@ impl Bar {
         self.range.map_or(all, |(_, most)| most.max(all))
     }
 
-    /// Between two shares of its slot, in letters of a size; numbers stand in the parts that have room for them.
+    /// Between two shares of its slot, in letters of a size; numbers stand in parts with room.
     fn draw(
         &self,
         chart: &mut Chart<'_, '_>,

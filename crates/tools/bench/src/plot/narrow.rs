@@ -1,5 +1,5 @@
-//! Figures in parts: a picture for each panel, narrow enough for a telephone, and its key apart. What
-//! a paper's text states of a curve is drawn into the panel.
+//! Figures in parts: a picture for each panel, narrow enough for a telephone, and its key apart.
+//! What a paper's text states of a curve is drawn into the panel.
 
 use plotters::style::RGBColor;
 

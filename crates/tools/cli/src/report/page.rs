@@ -19,6 +19,9 @@ use time::format_description::well_known::Rfc3339;
 
 use super::list;
 
+/// What a browser may load and run: nothing but what the page has in itself.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
 /// What the page is made of.
 pub struct Content {
     /// All reports that were found, each with its file.
@@ -91,20 +94,21 @@ pub fn page(content: &Content) -> Result<String> {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+                    content=(POLICY);
                 title { "ring3: one device in four places, and five papers repeated" }
                 style { (PreEscaped(include_str!("page.css"))) }
             }
             body data-days=(content.days) {
                 h1 { "ring3: one device in four places, and five papers repeated" }
                 p {
-                    "Each figure has the paper's own value (orange) beside ours (blue). What was not "
-                    "measured says so, with the command that measures it. Values of papers are those "
-                    "that their texts state; a curve that exists as a picture only was not read off it."
+                    "Each figure has the paper's own value (orange) beside ours (blue). What was "
+                    "not measured says so, with the command that measures it. Values of papers are "
+                    "those that their texts state; a curve that exists as a picture only was not "
+                    "read off it."
                 }
                 p.faint {
-                    "Made " (made) " at commit " code { (short(content.commit.as_deref())) } " from "
-                    (content.reports.len()) " reports."
+                    "Made " (made) " at commit " code { (short(content.commit.as_deref())) }
+                    " from " (content.reports.len()) " reports."
                 }
                 nav { (contents()) }
                 (unreadable(content))
@@ -164,8 +168,8 @@ fn provenance(content: &Content, report: &Report) -> Markup {
     html! {
         @if from.commit.is_none() || from.commit != content.commit {
             p.note {
-                "Measured at commit " code { (short(from.commit.as_deref())) } ", and this page is of "
-                code { (short(content.commit.as_deref())) } ": the code may have changed since."
+                "Measured at commit " code { (short(from.commit.as_deref())) }
+                ", and this page is of " code { (short(content.commit.as_deref())) } ": the code may have changed since."
             }
         }
         @match old {
@@ -180,12 +184,23 @@ fn provenance(content: &Content, report: &Report) -> Markup {
             p.note { "Short rounds (--quick): too short to say. Printed grey, not to be compared." }
         }
         details {
-            summary { (report.bench) ": " (lab.mode) " clock, " (from.date) ", others took " (load) }
+            summary {
+                (report.bench) ": " (lab.mode) " clock, " (from.date) ", others took " (load)
+            }
             dl {
                 dt { "command" } dd { code { (from.command) } }
-                dt { "commit" } dd { code { (from.commit.as_deref().unwrap_or("unknown")) } ", version " (from.version) }
-                dt { "machine" } dd { (from.processor) ", " (from.processors) " processors; others took " (load) }
-                dt { "measured" } dd { "Linux " (lab.kernel) ", QEMU " (lab.qemu) ", " (lab.vcpus) " processors; " (lab.disk) }
+                dt { "commit" }
+                dd {
+                    code { (from.commit.as_deref().unwrap_or("unknown")) }
+                    ", version " (from.version)
+                }
+                dt { "machine" }
+                dd { (from.processor) ", " (from.processors) " processors; others took " (load) }
+                dt { "measured" }
+                dd {
+                    "Linux " (lab.kernel) ", QEMU " (lab.qemu) ", " (lab.vcpus) " processors; "
+                    (lab.disk)
+                }
             }
             pre { (report.text().unwrap_or_default()) }
         }
@@ -197,13 +212,15 @@ fn four_places(content: &Content) -> Markup {
     html! {
         section {
             h2 #places { "The four places" }
-            p { "One device, its driver in the kernel, native (ring3's own, in a process), hosted "
-                "(Linux's, unmodified, in a process) and split (Linux's, cut by a tool). Ratios are to "
-                "the kernel's driver in the same run." }
+            p {
+                "One device, its driver in the kernel, native (ring3's own, in a process), hosted "
+                "(Linux's, unmodified, in a process) and split (Linux's, cut by a tool). Ratios "
+                "are to the kernel's driver in the same run."
+            }
             @match report {
                 None => (missing("ring3 bench places")),
                 Some(report) => {
-                    div class=(if is_short(report) { "scroll short" } else { "scroll" }) { (table(report)) }
+                    div.scroll.short[is_short(report)] { (table(report)) }
                     (provenance(content, report))
                 }
             }
@@ -288,7 +305,11 @@ fn figure(content: &Content, figure: &PaperFigure) -> Result<Markup> {
             }
         }
         @for Narrow { keys, .. } in drawn.iter().take(1).filter(|one| !one.keys.is_empty()) {
-            ul.key { @for (name, colour, has_dashes) in keys { li { (swatch(colour, *has_dashes)) (name) } } }
+            ul.key {
+                @for (name, colour, has_dashes) in keys {
+                    li { (swatch(colour, *has_dashes)) (name) }
+                }
+            }
         }
         (comparisons(figure, &reports, is_sound))
         p { b { "Why they differ. " } (figure.why) }
@@ -370,11 +391,23 @@ fn comparisons(figure: &PaperFigure, reports: &[&Report], is_sound: bool) -> Mar
                         @let ratio = found.zip(one.paper).filter(|(_, paper)| *paper != 0.0);
                         tr {
                             th scope="row" { (one.what) }
-                            td { (one.paper.map_or("none".into(), |value| number(Some(value), &one.unit))) }
-                            td.ours {
-                                @match &one.none { Some(why) => (why), None => (number(found, &one.unit)) }
+                            td {
+                                @match one.paper {
+                                    Some(_) => (number(one.paper, &one.unit)),
+                                    None => "none",
+                                }
                             }
-                            td.ours { (ratio.map_or(String::new(), |(ours, paper)| format!("{:.2}", ours / paper))) }
+                            td.ours {
+                                @match &one.none {
+                                    Some(why) => (why),
+                                    None => (number(found, &one.unit)),
+                                }
+                            }
+                            td.ours {
+                                @if let Some((ours, paper)) = ratio {
+                                    (format!("{:.2}", ours / paper))
+                                }
+                            }
                             td.words { (one.source.as_deref().unwrap_or_default()) }
                         }
                     }
@@ -389,13 +422,21 @@ fn all_rows() -> Markup {
         section {
             h2 #rows { "All that the papers have" }
             div.scroll { table {
-                thead { tr { @for head in ["", "what", "command", "test", "figure"] { th scope="col" { (head) } } } }
+                thead { tr {
+                    @for head in ["", "what", "command", "test", "figure"] {
+                        th scope="col" { (head) }
+                    }
+                } }
                 tbody { @for row in &PAPERS.rows { tr {
                     th scope="row" { (row.id) }
                     td { (row.what) }
                     td { code { (row.command) } }
                     td { code { (row.test) } }
-                    td { @if let Some(figure) = &row.figure { a href=(format!("#{figure}")) { (figure) } } }
+                    td {
+                        @if let Some(figure) = &row.figure {
+                            a href=(format!("#{figure}")) { (figure) }
+                        }
+                    }
                 } } }
             } }
         }
@@ -412,9 +453,14 @@ fn raw(content: &Content) -> Result<Markup> {
         section {
             h2 #data { "Raw data" }
             p.faint {
-                "The element " code { "report-data" } " of this page has all reports as JSON. Files:"
+                "The element " code { "report-data" }
+                " of this page has all reports as JSON. Files:"
             }
-            ul.faint { @for (path, report) in &content.reports { li { code { (path.display()) } " (" (report.bench) ")" } } }
+            ul.faint {
+                @for (path, report) in &content.reports {
+                    li { code { (path.display()) } " (" (report.bench) ")" }
+                }
+            }
             script #report-data type="application/json" { (PreEscaped(json)) }
         }
     })
