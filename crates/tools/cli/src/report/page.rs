@@ -169,7 +169,8 @@ fn provenance(content: &Content, report: &Report) -> Markup {
         @if from.commit.is_none() || from.commit != content.commit {
             p.note {
                 "Measured at commit " code { (short(from.commit.as_deref())) }
-                ", and this page is of " code { (short(content.commit.as_deref())) } ": the code may have changed since."
+                ", and this page is of " code { (short(content.commit.as_deref())) }
+                ": the code may have changed since."
             }
         }
         @match old {
