@@ -527,7 +527,7 @@ mod tests {
         // 62.5 million instructions for 100 Mb, which are 12,207 KiB.
         let report = made();
         assert_eq!(cell(&report, "e1000: instructions for a KiB sent", "kernel"), "5120");
-        assert_eq!(cell(&report, "e1000: instructions for a KiB sent", "native"), "10.2 k (2.00x)");
+        assert_eq!(cell(&report, "e1000: instructions for a KiB sent", "native"), "10240 (2.00x)");
     }
 
     #[test]

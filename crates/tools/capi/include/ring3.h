@@ -138,8 +138,8 @@ struct ring3_irq;
 struct ring3_share;
 
 /*
- What a program says of its card, or ring3 of one that was opened (ring3_card_describe), whose text
- is valid until it is closed.
+ What a program says of its card, or ring3 of one that was opened (ring3_card_describe), whose
+ text is valid until it is closed.
  */
 struct ring3_card_info {
   /*
@@ -332,8 +332,8 @@ struct ring3_bar_info {
 };
 
 /*
- What a program says of its disk, or ring3 of one that was opened (ring3_disk_describe), whose texts
- are valid until it is closed.
+ What a program says of its disk, or ring3 of one that was opened (ring3_disk_describe), whose
+ texts are valid until it is closed.
  */
 struct ring3_disk_info {
   /*
@@ -399,8 +399,8 @@ struct ring3_disk_info {
 };
 
 /*
- A request: of a client's, checked to be on the disk, not longer than it takes, and of what it can
- do (ring3_disk_take); or of this program's to an opened disk, of any length
+ A request: of a client's, checked to be on the disk, not longer than it takes, and of what it
+ can do (ring3_disk_take); or of this program's to an opened disk, of any length
  (ring3_disk_queue_submit).
  */
 struct ring3_disk_request {
@@ -557,8 +557,8 @@ int ring3_card_serve(struct ring3_card *card, const char *access);
 int ring3_card_lend(const struct ring3_card *card, const struct ring3_device *device);
 
 /*
- Ends the handle. A card that this program drives is taken from whoever uses it; a device that was
- opened is given up when its queue is closed, too.
+ Ends the handle. A card that this program drives is taken from whoever uses it; a device that
+ was opened is given up when its queue is closed, too.
 
  # Safety
  `card` was made or opened and not closed, or is NULL.
@@ -726,9 +726,9 @@ int ring3_card_queue_alloc(struct ring3_card_queue *queue, struct ring3_card_pac
 
 /*
  Hands the first of `count` packets to the card, as many as there is room for, and returns how
- many: their buffers are the card's, and free when they were sent. Those that were received can be
- sent as they are. A packet that makes no sense ends the call before it; if it is the first, it
- is -EINVAL, or -EMSGSIZE if it is longer than the card takes. One write to a register.
+ many: their buffers are the card's, and free when they were sent. Those that were received can
+ be sent as they are. A packet that makes no sense ends the call before it; if it is the first,
+ it is -EINVAL, or -EMSGSIZE if it is longer than the card takes. One write to a register.
 
  # Safety
  `packets` points to `count` packets.

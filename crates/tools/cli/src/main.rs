@@ -110,7 +110,7 @@ enum Command {
     Lab(lab::Args),
     /// Serve a simulated device to drivers of other processes.
     Model(model::Args),
-    /// Begin a driver of your own: a crate that compiles and passes its tests.
+    /// Make a crate for a driver of your own, with tests that pass.
     #[command(subcommand)]
     New(new::Command),
     /// Show what an NVMe controller reports: identity, health, errors.
