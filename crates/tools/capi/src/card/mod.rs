@@ -57,7 +57,7 @@ pub struct Card(Side);
 /// Who drives it.
 enum Side {
     /// This program.
-    Program(DrivenCard),
+    Program(Box<DrivenCard>),
     /// A driver of ring3's, or the server of `remote:PATH`.
     Ring3(OpenedCard),
 }
@@ -372,7 +372,7 @@ fn not_driven() -> c_int {
 
 impl Card {
     fn of(driven: DrivenCard) -> Self {
-        Self(Side::Program(driven))
+        Self(Side::Program(Box::new(driven)))
     }
 
     fn driven(&self) -> Option<&DrivenCard> {

@@ -57,7 +57,7 @@ pub struct Disk(Side);
 /// Who drives it.
 enum Side {
     /// This program.
-    Program(DrivenDisk),
+    Program(Box<DrivenDisk>),
     /// A driver of ring3's, or the server of `remote:PATH`.
     Ring3(OpenedDisk),
 }
@@ -324,7 +324,7 @@ fn not_driven() -> c_int {
 
 impl Disk {
     fn of(driven: DrivenDisk) -> Self {
-        Self(Side::Program(driven))
+        Self(Side::Program(Box::new(driven)))
     }
 
     fn driven(&self) -> Option<&DrivenDisk> {
