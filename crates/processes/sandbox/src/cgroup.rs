@@ -129,7 +129,11 @@ impl AsFd for Group {
 fn base(mountinfo: &str, cgroup: &str) -> Option<(PathBuf, PathBuf)> {
     let mount = mountinfo.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        (after.split(' ').next()? == "cgroup2").then(|| before.split(' ').nth(4))?
+        let mut fields = before.split(' ').skip(3);
+        // A group of it may be mounted as well, to be written where the rest is not (systemd's
+        // ProtectControlGroups= and ReadWritePaths=).
+        let whole = fields.next()? == "/" && after.split(' ').next()? == "cgroup2";
+        whole.then(|| fields.next())?
     })?;
     let own = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
     Some((mount.into(), own.into()))
@@ -189,8 +193,10 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_the_one_of_version_2_and_the_own_group_is_in_it() {
-        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n31 25 0:27 / \
-                      /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw\n";
+        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      32 31 0:27 /system.slice /sys/fs/cgroup/unified/system.slice rw - cgroup2 \
+                      cgroup2 rw\n31 25 0:27 / /sys/fs/cgroup/unified ro,nosuid - cgroup2 cgroup2 \
+                      rw\n";
         let own = "4:cpu:/a\n0::/system.slice/ring3d.service\n";
         let (root, group) = base(mounts, own).unwrap();
         assert_eq!(
