@@ -1,7 +1,7 @@
 //! The four-place table: one device, its driver in the kernel, native, hosted and split.
 //!
 //! # Shape
-//! [`LINES`] says which figure of which part stands where. [`table`] takes the reports of the parts
+//! `LINES` says which figure of which part stands where. [`table`] takes the reports of the parts
 //! and makes one report of them, in which a cell is a row, or, without a figure, a fact that says
 //! why there is none. [`Cell::of`] reads them back, so that all who show the table show the same.
 

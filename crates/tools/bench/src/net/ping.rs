@@ -136,9 +136,9 @@ pub fn measure_ping(
 /// What pings have seen of an interface while something happened to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watched {
-    /// Requests that were made, one each [`INTERVAL`].
+    /// Requests that were made, one each `INTERVAL`.
     pub sent: u64,
-    /// Of these, those that were answered within [`LOST`].
+    /// Of these, those that were answered within `LOST`.
     pub answered: u64,
     /// Times between an answer and the next one, where that came later than it should have.
     pub pauses: Vec<Pause>,

@@ -128,7 +128,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })?;
     let output = outcome.output();
     let found = output.lines().filter(|line| line.starts_with('{'));
-    let found: Option<Outcome> = found.filter_map(|line| serde_json::from_str(line).ok()).last();
+    let found: Option<Outcome> = found.rev().find_map(|line| serde_json::from_str(line).ok());
     let Some(found) = found.filter(|_| outcome.succeeded()) else {
         bail!(
             "the measurement in the guest failed (exit code {}):\n{output}\n{}",
