@@ -17,7 +17,7 @@ use ring3::card::packets::{
     ring3_card_queue_send, ring3_card_queue_wait,
 };
 
-use crate::outcome::{Exclusive, c_text, milliseconds, opened, result, text};
+use crate::outcome::{Exclusive, c_text, opened, result, text, wait_for};
 
 /// A network card that ring3 drives in this process.
 #[pyclass(module = "ring3")]
@@ -190,10 +190,8 @@ impl CardQueue {
     /// Waits until there is something to receive, at most `timeout` seconds: False at their end.
     #[pyo3(signature = (timeout=None))]
     fn wait(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let patience = milliseconds(timeout)?;
         let queue = self.0.as_mut().ok_or_else(closed)?;
-        let found = py.detach(|| result(ring3_card_queue_wait(queue.get(), patience)))?;
-        Ok(found == 1)
+        wait_for(py, timeout, |ms| Ok(result(ring3_card_queue_wait(queue.get(), ms))? == 1))
     }
 
     /// The descriptor for an event loop; OSError of a queue that is polled.

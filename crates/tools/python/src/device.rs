@@ -17,7 +17,7 @@ use ring3::irq::{
 };
 
 use crate::memory::Buffer;
-use crate::outcome::{Exclusive, c_text, milliseconds, opened, result, text};
+use crate::outcome::{Exclusive, c_text, opened, result, text, wait_for};
 
 /// One PCI function, claimed exclusively.
 #[pyclass(module = "ring3")]
@@ -193,13 +193,13 @@ impl Irq {
     /// Waits until it is raised, at most `timeout` seconds, and takes it: 0 at their end.
     #[pyo3(signature = (timeout=None))]
     fn wait(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u64> {
-        let (patience, mut count) = (milliseconds(timeout)?, 0);
         let irq = &mut self.0;
-        py.detach(|| {
+        wait_for(py, timeout, |ms| {
+            let mut count = 0;
             // SAFETY: a number.
-            result(unsafe { ring3_irq_wait(irq.get(), patience, &mut count) })
-        })?;
-        Ok(count)
+            result(unsafe { ring3_irq_wait(irq.get(), ms, &mut count) })?;
+            Ok(count)
+        })
     }
 
     /// Holds it back.

@@ -19,7 +19,7 @@ use ring3::disk::{
 };
 
 use crate::memory::Buffer;
-use crate::outcome::{Exclusive, c_text, milliseconds, opened, result, text};
+use crate::outcome::{Exclusive, c_text, milliseconds, opened, result, text, wait_for};
 
 /// What a disk is and can.
 #[pyclass(frozen, get_all, module = "ring3")]
@@ -273,10 +273,8 @@ impl DiskQueue {
     /// Waits until there is something to reap, at most `timeout` seconds: False at their end.
     #[pyo3(signature = (timeout=None))]
     fn wait(&mut self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let patience = milliseconds(timeout)?;
         let queue = self.handle.as_mut().ok_or_else(closed)?;
-        let found = py.detach(|| result(ring3_disk_queue_wait(queue.get(), patience)))?;
-        Ok(found == 1)
+        wait_for(py, timeout, |ms| Ok(result(ring3_disk_queue_wait(queue.get(), ms))? == 1))
     }
 
     /// The descriptor for an event loop; OSError of a queue that is polled.
@@ -398,7 +396,7 @@ impl DiskQueue {
     }
 
     fn execute(&mut self, py: Python<'_>, request: DiskRequest, timeout: f64) -> PyResult<()> {
-        let patience = milliseconds(Some(timeout))?;
+        let patience = milliseconds(timeout)?;
         if self.free.len() < self.pending.len() {
             return Err(PyBlockingIOError::new_err("other requests are in flight: reap them"));
         }

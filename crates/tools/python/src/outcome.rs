@@ -40,9 +40,34 @@ pub fn opened<T>(number: c_int, handle: *mut T) -> PyResult<Exclusive<T>> {
     Ok(Exclusive(unsafe { Box::from_raw(handle) }))
 }
 
-/// Seconds as milliseconds; without an end if there are none.
-pub fn milliseconds(seconds: Option<f64>) -> PyResult<u32> {
-    let Some(seconds) = seconds else { return Ok(u32::MAX) };
+/// Longest wait without a look at signals.
+const LOOK_MS: u32 = 100;
+
+/// Waits by `wait`, which gets milliseconds and says how much has come, until something has or
+/// `seconds` are over; for ever if there are none. Other threads of Python run meanwhile, and
+/// Ctrl-C ends it.
+pub fn wait_for<T: Default + PartialEq + Send>(
+    py: Python<'_>,
+    seconds: Option<f64>,
+    mut wait: impl FnMut(u32) -> PyResult<T> + Send,
+) -> PyResult<T> {
+    let mut left = seconds.map(milliseconds).transpose()?;
+    loop {
+        let now = left.unwrap_or(LOOK_MS).min(LOOK_MS);
+        let found = py.detach(|| wait(now))?;
+        if found != T::default() {
+            return Ok(found);
+        }
+        py.check_signals()?;
+        left = left.map(|left| left - now);
+        if left == Some(0) {
+            return Ok(found);
+        }
+    }
+}
+
+/// Seconds as milliseconds.
+pub fn milliseconds(seconds: f64) -> PyResult<u32> {
     if !(0.0..=f64::from(u32::MAX) / 1000.0).contains(&seconds) {
         return Err(PyValueError::new_err(format!("a wait of {seconds} seconds")));
     }

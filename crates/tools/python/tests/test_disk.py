@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -173,3 +174,28 @@ def test_a_polled_queue_is_awaited_too() -> None:
 
     with ring3.Disk("sim:nvme", polled=True) as disk:
         asyncio.run(asyncio.wait_for(work(disk), 60))
+
+
+def test_an_endless_wait_is_ended_by_a_signal(disk: ring3.Disk) -> None:
+    def ring(_signal: int, _frame: object) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with disk.queue() as queue, pytest.raises(InterruptedError):
+            queue.wait()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_queue_that_is_closed_cancels_who_waits_for_it(disk: ring3.Disk) -> None:
+    async def work() -> None:
+        queue = ring3.AsyncDisk(disk.queue())
+        waiting = asyncio.create_task(queue.read(0, disk.alloc(4096)))
+        await asyncio.sleep(0)
+        queue.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(asyncio.wait_for(work(), 60))

@@ -63,6 +63,7 @@ class AsyncDisk(_Watch):
     def __init__(self, queue: DiskQueue) -> None:
         self._room = asyncio.Event()
         self._begun = False
+        self._pending: set[asyncio.Future[None]] = set()
         self._disk = queue
         super().__init__(queue)
 
@@ -120,9 +121,11 @@ class AsyncDisk(_Watch):
             self._room.set()
 
     def close(self) -> None:
-        """Stops what is in flight and ends the queue."""
+        """Stops what is in flight, whose tasks are cancelled, and ends the queue."""
         self._end()
         self._disk.close()
+        for end in list(self._pending):
+            end.cancel()
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,6 +146,8 @@ class AsyncDisk(_Watch):
         await self._room.wait()
 
     def _begin(self, end: asyncio.Future[None]) -> asyncio.Future[None]:
+        self._pending.add(end)
+        end.add_done_callback(self._pending.discard)
         if not self._begun:
             self._begun = True
             self._loop.call_soon(self._ring)
