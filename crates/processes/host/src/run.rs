@@ -85,6 +85,14 @@ impl Stop {
             unchanged => unchanged,
         }
     }
+
+    /// The state after a refusal, which `say` tells the user. The signals that came before belong
+    /// to the first, so `take` comes first: whoever reads the refusal and answers at once insists.
+    fn refuse(take: impl FnOnce() -> PendingSignals, say: impl FnOnce()) -> (Self, PendingSignals) {
+        let before = take();
+        say();
+        (Self::Refused, before)
+    }
 }
 
 /// Drives the disks of `source` until a signal ends it.
@@ -258,6 +266,10 @@ impl Host {
     fn heed(&mut self) {
         let wishes = self.signals.wishes();
         self.stop = self.stop.heed(wishes);
+        self.report_if(wishes);
+    }
+
+    fn report_if(&self, wishes: PendingSignals) {
         if wishes.report
             && let Err(error) = self.report()
         {
@@ -276,10 +288,12 @@ impl Host {
             Ok(()) => Ok(Some(ExitReason::Stopped)),
             Err(error @ Error::Export(ublk::Error::Busy { .. })) => {
                 if self.stop == Stop::Asked {
-                    log::notice(format_args!("ring3: {error}; it is served until it is free"));
-                    // Signals that came before that was said belong to the first.
-                    self.heed();
-                    self.stop = Stop::Refused;
+                    let say = || {
+                        log::notice(format_args!("ring3: {error}; it is served until it is free"));
+                    };
+                    let (stop, wishes) = Stop::refuse(|| self.signals.wishes(), say);
+                    self.stop = stop;
+                    self.report_if(wishes);
                 }
                 Ok(None)
             }
@@ -369,6 +383,8 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const STOP: PendingSignals = PendingSignals { stop: true, hang_up: false, report: false };
@@ -379,6 +395,14 @@ mod tests {
         assert_eq!(Stop::No.heed(STOP), Stop::Asked);
         assert_eq!(Stop::Asked.heed(STOP), Stop::Asked);
         assert_eq!(Stop::Refused.heed(STOP), Stop::Insisted);
+    }
+
+    #[test]
+    fn a_signal_that_answers_the_refusal_at_once_insists() {
+        let pending = Cell::new(PendingSignals::default());
+        let (stop, before) = Stop::refuse(|| pending.take(), || pending.set(STOP));
+        assert_eq!((stop, before), (Stop::Refused, PendingSignals::default()));
+        assert_eq!(stop.heed(pending.take()), Stop::Insisted);
     }
 
     #[test]
