@@ -231,9 +231,11 @@ fn the_papers_figure_has_throughput_and_utilisation_of_every_placement_under_bot
                     get("mib_s").min > 0.0 && get("errors").max == 0.0,
                     "{mode} {workload} {placement}"
                 );
+                // Time that a busy host takes from a guest by the wall clock may count as idle.
+                let busy = get("busy_percent");
                 assert!(
-                    get("busy_percent").min > 0.0 && get("busy_percent").max <= 100.0,
-                    "{mode} {workload} {placement}"
+                    busy.min >= 0.0 && busy.max <= 100.0 && (mode == "wall" || busy.min > 0.0),
+                    "{mode} {workload} {placement} {busy:?}"
                 );
             }
         }

@@ -53,7 +53,7 @@ impl Study for Loopback {
         per millisecond), each also with -stress at its end (beside four tasks that never sleep). \
         Default: all of docs/papers/enea.md";
     const PLACEMENTS: &'static [&'static str] = &LOOPBACK_PLACEMENTS;
-    const MILLIS: (u64, u64) = (1000, 100);
+    const MILLIS: (u64, u64) = (1000, 500);
 
     fn loads(_: &Options) -> Vec<Loop> {
         Loop::all()
