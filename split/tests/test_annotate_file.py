@@ -166,7 +166,7 @@ def test_an_answer_that_fits_is_accepted(definitions: Definitions, answer: str) 
 @pytest.mark.parametrize(
     ("answer", "wrong"),
     [
-        ("arry(rings)", "is none of: single"),
+        ("arrays(rings)", "is none of: single"),
         ("array(ringz)", "`ringz` is no member of struct nic"),
         ("array(ring)", "`ring` of struct nic is not a number: struct ring *"),
         ("array(ring->counts)", "`counts` is no member of struct ring"),

@@ -65,7 +65,7 @@ def test_a_driver_without_a_device_is_refused_with_those_that_have_one() -> None
 
 def test_an_unknown_workload_is_refused_with_those_there_are() -> None:
     with pytest.raises(Refusal, match="usual, traffic, control"):
-        steps("network", "trafic")
+        steps("network", "traffics")
 
 
 def test_the_driver_is_loaded_by_a_step_after_tracing_begins() -> None:

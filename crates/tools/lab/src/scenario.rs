@@ -284,17 +284,17 @@ mod tests {
 
     #[test]
     fn a_wrong_key_is_an_error_with_its_line_and_the_valid_keys() {
-        let error = error("about = 'x'\nkernal = '6.12'\n", &[]);
+        let error = error("about = 'x'\nkernels = '6.12'\n", &[]);
         assert!(
-            error.contains("kernal") && error.contains("`kernel`") && error.contains("line 2"),
+            error.contains("kernels") && error.contains("`kernel`") && error.contains("line 2"),
             "{error}"
         );
     }
 
     #[test]
     fn a_wrong_key_of_a_device_is_an_error_too() {
-        let error = error("about = 'x'\n[[device]]\nid = 'a'\nmodel = 'nvme'\nsise = '1G'\n", &[]);
-        assert!(error.contains("sise") && error.contains("`size`"), "{error}");
+        let error = error("about = 'x'\n[[device]]\nid = 'a'\nmodel = 'nvme'\nsizes = '1G'\n", &[]);
+        assert!(error.contains("sizes") && error.contains("`size`"), "{error}");
     }
 
     #[test]

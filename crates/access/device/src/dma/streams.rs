@@ -108,8 +108,8 @@ pub struct StreamLimits {
     pub rules: SegmentRules,
     /// What may stay mapped.
     pub cache: CacheLimits,
-    /// How many copy buffers to set aside. With one or more, a transfer of up to `copy_size` bytes
-    /// can always go on.
+    /// How many copy buffers to set aside, as long as the arena has room. With one or more, a
+    /// transfer of up to `copy_size` bytes can always go on.
     pub copies: usize,
     /// Bytes of each copy buffer.
     pub copy_size: usize,
@@ -163,11 +163,17 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Sets the copy buffers aside.
+    /// Sets the copy buffers aside. [`Error::NoMemory`] if the arena has no room for the first.
     pub fn new(dma: &Dma, limits: StreamLimits) -> Result<Self, Error> {
-        let copies = (0..limits.copies)
-            .map(|_| dma.arena().alloc_pages(limits.copy_size.max(1)))
-            .collect::<Result<_, _>>()?;
+        let mut copies = Vec::with_capacity(limits.copies);
+        while copies.len() < limits.copies {
+            match dma.arena().alloc_pages(limits.copy_size.max(1)) {
+                Ok(buffer) => copies.push(buffer),
+                // The others only save transfers from waiting for this one.
+                Err(Error::NoMemory { .. }) if !copies.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
         Ok(Self {
             dma: dma.clone(),
             limits,

@@ -91,7 +91,7 @@ fn a_word_that_nobody_knows_is_an_error_that_names_it_and_the_place() {
         ("burst", "bursts", "bursts"),
         ("bind", "bound", "bound"),
         ("device.scratch", "devices.scratch", "devices"),
-        ("address", "adress", "adress"),
+        ("address", "addresses", "addresses"),
     ] {
         let error = parse(&SCRATCH.replace(from, to)).unwrap_err();
         assert!(error.contains(named) && error.contains("line"), "{error}");

@@ -276,6 +276,26 @@ fn copies_beyond_the_arena_are_refused_and_work_again_later() {
 }
 
 #[test]
+fn an_arena_with_room_for_one_copy_buffer_is_enough_and_one_without_room_is_refused() {
+    let arena = Arena::new(Region::new(2 * PAGE).unwrap(), 0x40_0000);
+    let dma = Dma::new(arena, Arc::new(Table::default()));
+    let limits = StreamLimits {
+        mode: Mode::Copy,
+        rules: SegmentRules::PAGES,
+        cache: CacheLimits::default(),
+        copies: 16,
+        copy_size: 2 * PAGE,
+    };
+    let mut streams = Streams::new(&dma, limits).unwrap();
+    assert!(matches!(Streams::new(&dma, limits), Err(Error::NoMemory { .. })));
+    let pieces = [pages(2)];
+    for _ in 0..2 {
+        let stream = streams.begin(whole(&pieces, Direction::ToDevice)).unwrap();
+        streams.end(stream, whole(&pieces, Direction::ToDevice), true).unwrap();
+    }
+}
+
+#[test]
 fn a_transfer_longer_than_a_copy_buffer_leaves_the_pool_whole() {
     let (mut streams, _) = streams(Table::default(), Mode::Copy, CacheLimits::default());
     let long = [pages(8)];
