@@ -21,7 +21,9 @@ const SUITES: [&str; 2] = ["bookworm", "trixie"];
 const PRELUDE: &str = r#"
 export DEBIAN_FRONTEND=noninteractive HOME=/root
 apt() { apt-get -y -q -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=/dev/null "$@"; }
-nobody() { (cd / && setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/nonexistent "$@"); }
+nobody() {
+    (cd / && setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME=/nonexistent "$@")
+}
 # Every file of the system and every user and group; not what dpkg, apt and ldconfig keep for
 # themselves.
 everything() {
@@ -90,7 +92,8 @@ nobody ring3 status 2>&1 || echo "others may not ask"
 # As ring3d.socket has it.
 chgrp ring3 /run/ring3/control
 chmod 660 /run/ring3/control
-member() { setpriv --reuid=nobody --regid=nogroup --groups="$(getent group ring3 | cut -d: -f3)" "$@"; }
+group=$(getent group ring3 | cut -d: -f3)
+member() { setpriv --reuid=nobody --regid=nogroup --groups="$group" "$@"; }
 member ring3 status --json && echo "the group may ask"
 member ring3 reload 2>&1 || echo "the group may not command"
 member ring3 restart scratch 2>&1 || echo "the group may not command"

@@ -50,7 +50,8 @@ echo "is $(systemctl is-active $unit)"
 udevadm settle
 echo "udev: $(udevadm info /dev/ublkb0 | grep -o 'RING3_NAME=scratch')"
 journalctl --no-pager | grep ring3d-hold.service: | grep -c Unknown
-echo "confined: $(grep -E '^(Seccomp|NoNewPrivs):' /proc/$(daemon)/status | tr -d '\t' | tr '\n' ' ')"
+confined=$(grep -E '^(Seccomp|NoNewPrivs):' /proc/$(daemon)/status | tr -d '\t' | tr '\n' ' ')
+echo "confined: $confined"
 "#;
 
 const DIED: &str = r#"
