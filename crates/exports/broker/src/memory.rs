@@ -8,10 +8,11 @@
 //! filled again.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use ring3_class::Error;
-use ring3_class::dma::{Arena, DmaBuffer, Region, admit};
+use ring3_class::dma::{Arena, Dma, DmaBuffer, Region, admit};
 use ring3_class::net::{Counters, Link};
 use ring3_device::ring::{Words, shared_words};
 use rustix::fs::{
@@ -33,6 +34,14 @@ pub fn make(len: usize) -> Result<OwnedFd, Error> {
     ftruncate(&fd, len as u64).map_err(failed)?;
     fcntl_add_seals(&fd, SEALS).map_err(failed)?;
     Ok(fd)
+}
+
+/// Whether such memory can be mapped for the device of `dma` now. A page of another kind says
+/// nothing: where huge pages are set aside, a region is of these, and a device may reach only small
+/// ones.
+pub fn is_mappable(dma: &Dma) -> bool {
+    let mapped = || dma.map(Arc::new(Region::from_fd(make(PAGE)?)?).pages()?);
+    mapped().is_ok()
 }
 
 /// Fails unless `fd` is such a file, of `len` bytes.

@@ -70,6 +70,7 @@ prints_what_its_schema_says! {
     cache_prints_what_its_schema_says: "cache", "cache";
     sandbox_show_prints_what_its_schema_says: "sandbox-show", "sandbox show nvme";
     dde_list_prints_what_its_schema_says: "dde-list", "dde list";
+    lab_list_prints_what_its_schema_says: "lab-list", "lab list";
     blk_info_prints_what_its_schema_says: "blk-info", "blk info --device sim:nvme";
     blk_read_prints_what_its_schema_says:
         "blk-read", "blk read --device sim:nvme --length 4096 --to /dev/null";
@@ -82,6 +83,53 @@ prints_what_its_schema_says! {
     ata_id_of_ahci_prints_what_its_schema_says: "ata-id", "ata id --device sim:ahci";
     ata_id_of_ide_prints_what_its_schema_says: "ata-id", "ata id --device sim:ide";
     run_edu_prints_what_its_schema_says: "run-edu", "run edu --device sim:edu";
+}
+
+/// A disk is exported and orphaned, and the orphan is deleted; each step prints documents only.
+const GUEST: &str = r#"
+about = "what is printed of disks"
+modules = ["ublk_drv"]
+iommu = "none"
+
+[[step]]
+name = "run-disk"
+run = """
+ring3 run null --json >/tmp/ready & echo $! >/tmp/pid
+for try in $(seq 200); do grep -q ublkb /tmp/ready && break; sleep 0.05; done
+cat /tmp/ready
+"""
+
+[[step]]
+name = "ublk-list"
+run = "ring3 ublk list --json; kill -9 $(cat /tmp/pid)"
+
+[[step]]
+name = "ublk-delete"
+run = """
+for try in $(seq 100); do ring3 ublk list --json | grep -q orphan && break; sleep 0.05; done
+ring3 ublk delete --json
+"""
+"#;
+
+#[test]
+#[ignore = "boots a guest"]
+fn a_guests_outcome_and_a_disks_life_are_printed_as_their_schemas_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("printed.toml");
+    std::fs::write(&scenario, GUEST).unwrap();
+    let outcomes = printed(&format!("lab run {}", scenario.display()));
+    let [outcome] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert_described("lab-run", outcome);
+    let steps = outcome["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 3, "{outcome}");
+    for step in steps {
+        let (name, output) = (step["name"].as_str().unwrap(), step["output"].as_str().unwrap());
+        let one: Value = serde_json::from_str(output)
+            .unwrap_or_else(|error| panic!("{name}: {error}: {output}"));
+        assert_described(name, &one);
+    }
+    let deleted = steps[2]["output"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(deleted).unwrap(), json!({ "deleted": [0] }));
 }
 
 /// A device of which everything is known.

@@ -42,7 +42,6 @@ use lobby::SessionTable;
 pub use nested::EmbeddedServer;
 use ring3_class::Error;
 use ring3_class::block::Disk;
-use ring3_class::dma::Region;
 use ring3_class::wait::DEFAULT_POLL;
 use ring3_reactor::Pool;
 use session_loop::SessionServer;
@@ -149,6 +148,5 @@ impl DiskServer {
 
 /// Whether memory can be mapped for the device now, and be in whatever pages the device has them.
 fn reaches(disk: &dyn Disk) -> bool {
-    let mapped = || disk.dma().map(Arc::new(Region::new(PAGE as usize)?).pages()?);
-    disk.info().segments.boundary <= PAGE && mapped().is_ok()
+    disk.info().segments.boundary <= PAGE && crate::memory::is_mappable(disk.dma())
 }

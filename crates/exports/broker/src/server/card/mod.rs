@@ -36,7 +36,7 @@ use access::CardGrant;
 use client::Client;
 pub use nested::EmbeddedCardServer;
 use ring3_class::Error;
-use ring3_class::dma::{DmaBuffer, Region};
+use ring3_class::dma::DmaBuffer;
 use ring3_class::net::{Filter, Limits, Link, Mac, Nic, QueueSettings, VLAN_TAG};
 use ring3_class::wait::{DEFAULT_POLL, Source};
 use ring3_reactor::{Event, Pool, Registration};
@@ -48,6 +48,7 @@ use super::lobby::{SessionTable, WakeReason};
 use super::session::ClientSession;
 use super::session_loop::{SessionServer, pass_final};
 use super::thaw::ThrottleTimer;
+use crate::memory::is_mappable;
 
 /// Most bytes of a packet, without its Ethernet header, that clients can have, if the card can.
 const MTU: u32 = 9000;
@@ -94,7 +95,7 @@ impl CardServer {
     ) -> Result<Self, Error> {
         let info = nic.info();
         let (mtu, mapped) =
-            (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && reaches(&*nic));
+            (info.mtu.1.min(MTU), !options.copy && info.max_pieces > 1 && is_mappable(nic.dma()));
         let listen = |grant: CardGrant| Ok((listens(&grant.access)?, Arc::new(grant)));
         let doors = access::grants(accesses, info, mtu, mapped)?
             .into_iter()
@@ -136,12 +137,6 @@ impl CardServer {
     pub fn nested(self) -> Result<EmbeddedCardServer, Error> {
         CardBroker::new(self, SessionTable::nested).map(EmbeddedCardServer)
     }
-}
-
-/// Whether memory can be mapped for the card now.
-fn reaches(nic: &dyn Nic) -> bool {
-    let mapped = || nic.dma().map(Arc::new(Region::new(4096)?).pages()?);
-    mapped().is_ok()
 }
 
 /// The server while it runs.
