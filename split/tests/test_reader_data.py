@@ -237,4 +237,5 @@ def test_reading_a_function_takes_time_in_proportion_to_its_statements(data: Rea
 
     assert ("s.a", "w") in ways(data(function(10)))
     short = seconds_to_read(data, function(1_250))
-    assert seconds_to_read(data, function(10_000)) < 24 * short
+    # Eight times as many. Twice nested, it would be 64 times as long; a busy host adds to eight.
+    assert seconds_to_read(data, function(10_000)) < 40 * short

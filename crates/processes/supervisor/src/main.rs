@@ -31,7 +31,8 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Keeps the drivers of disks alive: holds their devices, starts a process for each, and the next
 /// one when that dies.
 #[derive(Parser)]
-#[command(name = "ring3d", version)]
+// Its own first word has a mark, which is no part of its name.
+#[command(name = "ring3d", bin_name = "ring3d", version)]
 struct Args {
     /// The devices: a file, or a folder of files called *.toml. docs/supervisor.md says what they
     /// hold.

@@ -96,7 +96,7 @@ pub enum Command {
     /// Measure one device in four places: kernel, native, hosted, split.
     ///
     /// Measures e1000, e1000e and NVMe: throughput, instructions, latency, lines in the kernel, and
-    /// what a killed driver costs. Runs the other benchmarks for that, some twenty minutes with
+    /// what a killed driver costs. Runs the other benchmarks for that, some ten minutes with
     /// --quick. An interrupted run continues with the same command.
     Places(places::Args),
     /// Measure TCP through a card: bytes per instruction.

@@ -1,6 +1,7 @@
 //! `ring3 doctor`: what stands in the way of claiming a function, what mends it, and what undoes
 //! the mending.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use ring3_backend::{OpenOptions, parse_size};
@@ -34,6 +35,9 @@ fn size(text: &str) -> Result<u64, &'static str> {
     parse_size(text).ok_or("a size is a number with an optional K, M or G")
 }
 
+/// By which ublk's driver creates block devices.
+const UBLK: &str = "/dev/ublk-control";
+
 /// Looks, and prints what was found. Fails if something stands in the way.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let host = Host::this();
@@ -48,6 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         what: "sleep",
         found: Ok(ring3_sleep::forecast(&ring3_sleep::Host::this())),
     });
+    checks.push(Check { what: "block devices", found: Ok(block_devices(Path::new(UBLK))) });
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
@@ -67,6 +72,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Whether a disk can become a block device. Nothing that only claims a device needs it.
+fn block_devices(control: &Path) -> String {
+    match control.exists() {
+        true => format!("{} is there", control.display()),
+        false => format!(
+            "no {}: a disk becomes none before modprobe ublk_drv, if the kernel has it",
+            control.display()
+        ),
+    }
 }
 
 /// One check, as docs/json.md has it.
@@ -131,6 +147,15 @@ mod tests {
     use ring3_pci::Obstacle;
 
     use super::*;
+
+    #[test]
+    fn a_machine_without_ublk_is_told_what_brings_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let control = folder.path().join("ublk-control");
+        assert!(block_devices(&control).contains("modprobe ublk_drv"));
+        std::fs::write(&control, "").unwrap();
+        assert!(block_devices(&control).ends_with("is there"));
+    }
 
     #[test]
     fn an_obstacle_is_printed_with_what_mends_it_and_what_undoes_that() {
