@@ -223,13 +223,12 @@ pins() {
     echo $(($(sed -n 's/nr_foll_pin_acquired //p' /proc/vmstat) - \
         $(sed -n 's/nr_foll_pin_released //p' /proc/vmstat)))
 }
-# The shell becomes the load, so that the signal that ends a load in the background reaches it. It
-# rests now and then, so that the processors have time for what happens meanwhile.
+# The shell becomes the load, so that the signal that ends a load in the background reaches it.
 load() {
     exec fio --name=load --mem=mmaphuge:$FILE --filename=/dev/ring3/scratch --direct=1 \
         --ioengine=io_uring --rw=randwrite --bsrange=4k-128k --iodepth=16 --size=64M \
-        --verify=crc32c --verify_fatal=1 --verify_backlog=32 --thinktime=20000 \
-        --thinktime_blocks=64 --time_based --runtime=${1:-600} --output=/tmp/fio >/dev/null 2>&1
+        --verify=crc32c --verify_fatal=1 --verify_backlog=32 --time_based --runtime=${1:-600} \
+        --output=/tmp/fio >/dev/null 2>&1
 }
 # Ends the load, which lasts as long as what happens beside it, and says whether all was right.
 verified() {
@@ -319,7 +318,7 @@ churn() {
 churn 1 & FIRST=$!; churn 2 & SECOND=$!
 fio --name=load --filename=/dev/ring3/scratch --direct=1 --ioengine=io_uring --rw=randwrite \
     --bs=4k --iodepth=16 --size=64M --verify=crc32c --verify_fatal=1 --verify_backlog=32 \
-    --thinktime=20000 --thinktime_blocks=64 --loops=100000 --output=/tmp/fio >/dev/null 2>&1 &
+    --loops=100000 --output=/tmp/fio >/dev/null 2>&1 &
 FIO=$!
 kills=0
 while [ $kills -lt ${KILLS:-8} ]; do

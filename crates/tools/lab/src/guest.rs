@@ -10,7 +10,7 @@ use crate::job::{self, Job};
 use crate::kernel::{DEFAULT_KERNEL, Kernel};
 use crate::limits;
 use crate::machine::{Iommu, Machine};
-use crate::outcome::{Event, Outcome};
+use crate::outcome::{BEFORE, Event, Outcome};
 use crate::qemu::{Qemu, Start};
 use crate::session::{LOST_TIMER, Run, Session};
 use crate::setup::{Need, prepare};
@@ -348,6 +348,12 @@ fn emulator_fault(error: &Error) -> Option<String> {
             Some(format!("QEMU aborted {when} ({LOST_MAP})"))
         }
         Error::StoodStill { when, .. } => Some(format!("{STOOD_STILL} {when}")),
+        // Its init gave up to wait for what a processor without a timer was to do.
+        Error::Died { how, console, .. }
+            if how.contains(BEFORE) && console.contains(LOST_TIMER) =>
+        {
+            Some(STOOD_STILL.into())
+        }
         Error::TimeLimit { console, .. } if console.contains(LOST_TIMER) => {
             Some(STOOD_STILL.into())
         }
@@ -394,6 +400,13 @@ mod tests {
                      `x' failed.";
         let fault = emulator_fault(&died(&format!("in step 'load', QEMU's {abort}")));
         assert_eq!(fault.unwrap(), "QEMU aborted in step 'load' (iotlb_to_section)");
+        let booting = |how: &str| Error::Died {
+            how: format!("{how}, QEMU's exit status: 253"),
+            console: format!("rcu: {LOST_TIMER} on cpu=1"),
+            log: None,
+        };
+        assert_eq!(emulator_fault(&booting(BEFORE)).as_deref(), Some(STOOD_STILL));
+        assert_eq!(emulator_fault(&booting("in step 'load'")), None);
         let early = Error::Qemu {
             status: "signal: 6 (SIGABRT)".into(),
             message: "iotlb_to_section: Assertion".into(),

@@ -6,6 +6,8 @@ use crate::error::Error;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// When a guest has not said yet that it has its job.
+pub(crate) const BEFORE: &str = "before the job began";
 /// Byte that begins a line of the protocol in the job's output.
 const MARK: u8 = 1;
 /// Most that a guest may send back as files.
@@ -177,7 +179,7 @@ impl<'a> Reader<'a> {
             _ if self.finished => "after the job".into(),
             Some(step) => format!("in step '{}'", step.name),
             None if self.ready => "before the first step".into(),
-            None => "before the job began".into(),
+            None => BEFORE.into(),
         }
     }
 

@@ -8,15 +8,12 @@ use ring3_lab::Guest;
 
 /// Shell functions of a load that checks what it reads: `load OPTION...` starts fio in the
 /// background as FIO, and it lasts until `verified`, however slow the host is; that fails, and
-/// shows what fio has said, unless all was right. fio's own exit code is 128 after a signal. Its
-/// queue is full for a moment and then rests, so that the processors have time for what happens
-/// meanwhile.
+/// shows what fio has said, unless all was right. fio's own exit code is 128 after a signal.
 #[allow(dead_code, reason = "who supervises on this machine has no guest")]
 pub const LOAD: &str = r#"
 load() {
     fio --name=verify --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 \
-        --verify_backlog=64 --thinktime=20000 --thinktime_blocks=64 --time_based --runtime=900 \
-        --output=/tmp/fio "$@" >/dev/null &
+        --verify_backlog=64 --time_based --runtime=900 --output=/tmp/fio "$@" >/dev/null &
     FIO=$!
 }
 verified() {
