@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         what: "sleep",
         found: Ok(ring3_sleep::forecast(&ring3_sleep::Host::this())),
     });
-    checks.push(Check { what: "block devices", found: Ok(block_devices(Path::new(UBLK))) });
+    checks.push(Check { what: "ublk", found: Ok(block_devices(Path::new(UBLK))) });
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
     } else {
