@@ -35,7 +35,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
     parse_size(text).ok_or("a size is a number with an optional K, M or G")
 }
 
-/// By which ublk's driver creates block devices.
+/// The control device of ublk's driver, which creates block devices.
 const UBLK: &str = "/dev/ublk-control";
 
 /// Looks, and prints what was found. Fails if something stands in the way.
@@ -79,7 +79,8 @@ fn block_devices(control: &Path) -> String {
     match control.exists() {
         true => format!("{} is there", control.display()),
         false => format!(
-            "no {}: a disk becomes none before modprobe ublk_drv, if the kernel has it",
+            "no {}: to have disks as block devices, run modprobe ublk_drv (the kernel must have \
+             ublk)",
             control.display()
         ),
     }
