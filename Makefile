@@ -6,7 +6,7 @@ RING3 := target/release/ring3
 OUT   ?= out
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install install-c uninstall deb release demo test test-quick \
+.PHONY: help setup build install install-c uninstall deb release site demo test test-quick \
         test-array bench bench-restart figures study lint fmt
 
 help: ## this list
@@ -53,8 +53,8 @@ tree = find $(2) -type f ! -name '*.pyc' | while read -r file; do \
 install: install-ring3 install-lib install-link install-dde install-split install-done
 install: ## put everything below PREFIX (/usr/local) in DESTDIR; `make build` comes first
 
-# ring3, ring3d, ring3-driver, units, udev rules, manual pages, completions and licences; systemd's
-# sleep hook goes below /usr. Starts nothing.
+# ring3, ring3d, ring3-driver, units, udev rules, manual pages, completions, scripts for bpftrace
+# and licences; systemd's sleep hook goes below /usr. Starts nothing.
 install-ring3: install-units
 	@$(call built,ring3 ring3d ring3-driver)
 	@install -D -m 755 -t $(ROOT)/bin $(BIN)/ring3 $(BIN)/ring3d $(BIN)/ring3-driver
@@ -67,7 +67,8 @@ install-ring3: install-units
 	    $(BIN)/ring3 completion zsh >$(DESTDIR)$(ZSHDIR)/_ring3 && \
 	    $(BIN)/ring3 completion fish >$(ROOT)/share/fish/vendor_completions.d/ring3.fish
 	@$(call put,$(ROOT)/share/man/man8,ring3d.8 ring3-driver.8)
-	@install -d $(ROOT)/lib/ring3
+	@install -d $(ROOT)/lib/ring3 $(ROOT)/share/ring3/bpftrace
+	@$(call put,$(ROOT)/share/ring3,$(patsubst etc/%,%,$(wildcard etc/bpftrace/*.bt)))
 	@install -D -m 644 -t $(ROOT)/lib/udev/rules.d etc/60-ring3.rules
 	@install -d $(DESTDIR)/usr/lib/systemd/system-sleep && \
 	    sed 's|@PREFIX@|$(PREFIX)|' etc/ring3.sleep \
@@ -114,6 +115,7 @@ install-split:
 install-doc:
 	@$(call tree,$(ROOT)/share/doc/ring3-doc,docs README.md ARCHITECTURE.md CONTRIBUTING.md \
 	    CHANGELOG.md SECURITY.md)
+	@rm $(ROOT)/share/doc/ring3-doc/docs/site $(ROOT)/share/doc/ring3-doc/docs/site.css
 	@install -D -m 644 -t $(ROOT)/share/doc/ring3-doc/examples crates/tools/capi/examples/*.c
 
 install-done:
@@ -138,8 +140,8 @@ uninstall: ## remove what install and install-c have put below PREFIX in DESTDIR
 	    $(ROOT)/share/man/man8/ring3d.8 $(ROOT)/share/man/man8/ring3-driver.8 \
 	    $(ROOT)/share/bash-completion/completions/ring3 $(DESTDIR)$(ZSHDIR)/_ring3 \
 	    $(ROOT)/share/fish/vendor_completions.d/ring3.fish
-	@rm -rf $(ROOT)/share/ring3/dde $(ROOT)/share/ring3/split $(ROOT)/share/doc/ring3 \
-	    $(ROOT)/share/doc/ring3-doc
+	@rm -rf $(ROOT)/share/ring3/bpftrace $(ROOT)/share/ring3/dde $(ROOT)/share/ring3/split \
+	    $(ROOT)/share/doc/ring3 $(ROOT)/share/doc/ring3-doc
 	@for folder in lib/ring3 share/ring3; do \
 	    [ ! -d $(ROOT)/$$folder ] || rmdir --ignore-fail-on-non-empty $(ROOT)/$$folder; done
 	@echo "uninstalled; manifests in /etc/ring3 stay"
@@ -150,6 +152,10 @@ deb: build ## Debian packages, into OUT (default: out) below deb
 
 release: build ## packages, source, list of parts and checksums, into OUT below release
 	@packaging/release $(OUT)/release $(BIN)
+
+# The first time, cargo builds mdBook: about 5 minutes.
+site: ## the documents as a site with full-text search, into OUT below site
+	@docs/site $(OUT)/site
 
 # Models first, while what the guests need is fetched; then file systems are put on a disk and
 # traffic goes through a card, and both are measured beside the kernel's drivers.

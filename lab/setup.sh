@@ -31,6 +31,7 @@
 #                                 packages of `make deb` are tried, as archives; as root
 #   lab/setup.sh systemd-12       the same of Debian 12, whose systemd is older
 #   lab/setup.sh kexec            kexec-tools of Debian 13, with all that they need, as one archive
+#   lab/setup.sh bpftrace         bpftrace of Debian 13, with all that it needs, as one archive
 #   lab/setup.sh dpdk             DPDK's testpmd of Debian 13, with its drivers of these cards, as
 #                                 one archive
 #   lab/setup.sh rivals           qemu-img and qemu-storage-daemon of Debian 13, with QEMU's own
@@ -627,6 +628,14 @@ fetch_kexec() {
     pack kexec "$work/root.new"
 }
 
+# What watches ring3's probe points. It compiles its scripts by LLVM, which is most of it.
+fetch_bpftrace() {
+    asked "$cache/bpftrace" "" [ -s "$cache/bpftrace/bpftrace.tar" ] || return 0
+    gather bpftrace "bpftrace (about 60 MB)" bpftrace
+    put_together usr/share/bpftrace
+    pack bpftrace "$work/root.new"
+}
+
 # DPDK's forwarder, which network drivers are measured beside. Of its drivers and libraries, what
 # the cards need that ring3 drives: a tenth.
 fetch_dpdk() {
@@ -1087,7 +1096,7 @@ verify() {
         [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
     done
     for part in tools fio btrfs network tree alpha vfio-user databases systemd systemd-12 \
-        kexec dpdk rivals clang kbuild lwip afl cloc chromium; do
+        kexec bpftrace dpdk rivals clang kbuild lwip afl cloc chromium; do
         [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
     done
     for part in "$cache"/roots/*/; do [ ! -d "$part" ] || fetch_root "$(basename "$part")"; done
@@ -1167,6 +1176,7 @@ case "${1:-all}" in
     systemd) fetch_systemd ;;
     systemd-12) fetch_systemd_12 ;;
     kexec) fetch_kexec ;;
+    bpftrace) fetch_bpftrace ;;
     roots) fetch_roots ;;
     tree) fetch_tree ;;
     verify) verify ;;
@@ -1176,5 +1186,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,49s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,50s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ring3_class::block::IoError;
-use ring3_device::{Device, Error};
+use ring3_device::{Device, Error, probes};
 use ring3_spec::pci;
 
 /// The generation after the last.
@@ -95,6 +95,7 @@ impl ControllerState {
     /// Begins the generation after `generation`, because of `why`; seen by all before a register
     /// changes.
     pub(crate) fn begin_reset(&self, generation: u32, why: &str) -> u32 {
+        probes::reset(&self.name, why);
         tracing::warn!("{}: resetting the controller: {why}", self.name);
         let next = generation.wrapping_add(1) % GENERATION_DETACHED;
         self.generation.store(next, Ordering::SeqCst);

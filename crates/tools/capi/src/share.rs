@@ -22,9 +22,8 @@ pub struct Share {
 
 impl Share {
     fn new(socket: &Path, len: usize) -> Result<Self, Error> {
-        let memory = SharedMemory::new(len)?;
-        let loan = Some(memory.register(socket)?);
-        Ok(Self { memory, loan })
+        let (memory, loan) = SharedMemory::taken(len, |memory| memory.register(socket))?;
+        Ok(Self { memory, loan: Some(loan) })
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Need {
     Systemd,
     /// What loads the kernel that a running one starts, `kexec/kexec.tar`.
     Kexec,
+    /// What watches probe points, `bpftrace/bpftrace.tar`.
+    Bpftrace,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
     /// The compiler that reads kernel sources.
@@ -72,6 +74,7 @@ impl Need {
             Self::Rivals => ("rivals", None),
             Self::Systemd => ("systemd", None),
             Self::Kexec => ("kexec", None),
+            Self::Bpftrace => ("bpftrace", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
             Self::Source(version) => ("source", Some(version.as_ref())),
@@ -95,6 +98,7 @@ impl Need {
             Self::Rivals => "rivals".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
+            Self::Bpftrace => "bpftrace".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("sources/{version}"),
@@ -118,6 +122,7 @@ impl Need {
             Self::Rivals => "QEMU's disk tools".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
+            Self::Bpftrace => "bpftrace".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
@@ -141,6 +146,7 @@ impl Need {
             | Self::Rivals
             | Self::Systemd
             | Self::Kexec
+            | Self::Bpftrace
             | Self::Kernel(_) => PREPARE,
             Self::Clang
             | Self::Source(_)

@@ -8,6 +8,7 @@
 use std::mem;
 
 use ring3_class::block::{Completion, IoError, Request};
+use ring3_device::probes;
 
 /// The most requests that a queue can have: leaves at least 5 bits for the lap.
 pub(crate) const MAX_SLOTS: u16 = 1023;
@@ -237,6 +238,7 @@ impl FreeSlot<'_> {
         *self.in_flight += 1;
         (slot.epoch, slot.attempts, slot.cancelled) = (epoch, 1, false);
         slot.id = self.id.into();
+        probes::submit(slot, request.operation as u8, request.lba, request.blocks);
         // What was here has been taken out by `complete`: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.request, request));
     }
@@ -257,6 +259,7 @@ impl Slot {
     #[inline]
     pub(crate) fn free(&mut self) {
         self.id = VACANT;
+        probes::completion(self);
     }
 
     /// The command id under which the device knows it.

@@ -24,6 +24,23 @@ impl SharedMemory {
         Ok(Self { file, memory: region.into() })
     }
 
+    /// Memory as [`new`](Self::new) makes it, and what `take` made of it. Whoever takes no huge
+    /// pages gets small ones.
+    pub fn taken<T, E: From<Error>>(
+        bytes: usize,
+        take: impl Fn(&Self) -> Result<T, E>,
+    ) -> Result<(Self, T), E> {
+        let memory = Self::new(bytes)?;
+        match take(&memory) {
+            Err(_) if memory.is_huge() => {
+                let (file, region) = super::make_small(bytes)?;
+                let memory = Self { file, memory: region.into() };
+                take(&memory).map(|taken| (memory, taken))
+            }
+            taken => taken.map(|taken| (memory, taken)),
+        }
+    }
+
     /// Its first byte. Never make a reference of it: the driver's process and the device write
     /// there.
     pub fn as_ptr(&self) -> *mut u8 {

@@ -53,20 +53,21 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// A sealed file of `bytes` bytes at least, mapped: of huge pages if the system has that many free,
 /// and of small ones if not.
 fn make(bytes: usize) -> Result<(OwnedFd, Region), Error> {
-    let wrong = || Error::Invalid(format!("{bytes} bytes to share: from 1 to {MOST}"));
-    let round = |page: usize| {
-        bytes
-            .max(1)
-            .checked_next_multiple_of(page)
-            .filter(|&len| len as u64 <= MOST)
-            .ok_or_else(wrong)
-    };
-    let huge = round(HUGE_PAGE)?;
-    file(huge, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).or_else(|_| {
-        let len = round(rustix::param::page_size())?;
-        admit(len)?;
-        file(len, MemfdFlags::empty())
-    })
+    let huge = rounded(bytes, HUGE_PAGE)?;
+    file(huge, MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).or_else(|_| make_small(bytes))
+}
+
+/// The same of small pages.
+fn make_small(bytes: usize) -> Result<(OwnedFd, Region), Error> {
+    let len = rounded(bytes, rustix::param::page_size())?;
+    admit(len)?;
+    file(len, MemfdFlags::empty())
+}
+
+/// `bytes`, up to whole pages of `page` bytes.
+fn rounded(bytes: usize, page: usize) -> Result<usize, Error> {
+    let len = bytes.max(1).checked_next_multiple_of(page).filter(|&len| len as u64 <= MOST);
+    len.ok_or_else(|| Error::Invalid(format!("{bytes} bytes to share: from 1 to {MOST}")))
 }
 
 fn file(len: usize, pages: MemfdFlags) -> Result<(OwnedFd, Region), Error> {

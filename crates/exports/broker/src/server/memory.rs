@@ -73,7 +73,10 @@ impl Memory {
         let region = Arc::new(region::check(fd, bytes)?);
         // Huge ones were set aside by somebody.
         let admitted = (!region.is_huge()).then(|| MemoryReservation::of(bytes as usize));
-        let mapping = dma.map(region.pages()?)?;
+        let mapping = dma.map(region.pages()?).map_err(|error| match region.is_huge() {
+            true => Error::Unsupported(format!("of huge pages: {error}; share small pages")),
+            false => error,
+        })?;
         self.arena.register_region(Placed { region, iova: mapping.iova() });
         self.registered.lock().unwrap_or_else(PoisonError::into_inner).push((mapping, admitted));
         Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ring3_control::admin::Reply;
 use ring3_control::drive::{DriverCommand, Offered, Prepare, VERSION};
-use ring3_device::Error;
+use ring3_device::{Error, probes};
 use ring3_process::log::plain;
 use ring3_sandbox::{Limits, Program};
 
@@ -158,6 +158,7 @@ impl Keeper {
         };
         match Process::start(&program, &self.setup.argv, &prepare, &limits, self.queues()) {
             Ok(process) => {
+                probes::restart(&device.name, process.pid());
                 let warning = self
                     .held
                     .as_ref()

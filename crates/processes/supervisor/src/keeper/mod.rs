@@ -184,6 +184,7 @@ impl Keeper {
         exporter: Exporter,
     ) -> Self {
         Self {
+            record: Record::new(&setup.device.name),
             survival,
             left: false,
             machine: Machine::new(setup.device.policy()),
@@ -204,7 +205,6 @@ impl Keeper {
             saved: None,
             adoptable: None,
             adopting: false,
-            record: Record::default(),
             watch: None,
             looked: Instant::now(),
             words: 0,

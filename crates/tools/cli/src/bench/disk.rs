@@ -360,10 +360,9 @@ fn here(target: &Target, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Even
     let manifest = tempfile::tempdir().context("making a folder for the supervisor's manifest")?;
     let socket = manifest.path().join("share");
     let lend = |bytes| {
-        let lent = SharedMemory::new(bytes)
-            .and_then(|memory| Ok((memory.region().clone(), memory.register(&socket)?)));
-        let (region, loan) = lent.map_err(|error| Error::Invalid(error.to_string()))?;
-        Ok((region, Box::new(loan) as Box<dyn Any>))
+        let (memory, loan) = SharedMemory::taken(bytes, |memory| memory.register(&socket))
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        Ok((memory.region().clone(), Box::new(loan) as Box<dyn Any>))
     };
     // Without a holder, but where clients' memory is lent, which needs one.
     let exported = |way: &str, uri: &str, holder: &str| {

@@ -219,15 +219,12 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
     let mode = match args.dma {
         Dma::Arena => return Ok(Direct::open(disk, workload.depth, workload.bytes)?),
         Dma::Lent => {
-            let memory = SharedMemory::new(
-                usize::from(workload.depth) * workload.bytes.next_multiple_of(4096) as usize,
-            )?;
-            return Ok(Direct::lent(
-                disk,
-                workload.depth,
-                workload.bytes,
-                memory.region().clone(),
-            )?);
+            let (depth, bytes) = (workload.depth, workload.bytes);
+            let len = usize::from(depth) * bytes.next_multiple_of(4096) as usize;
+            let lend = |memory: &SharedMemory| {
+                anyhow::Ok(Direct::lent(disk, depth, bytes, memory.region().clone())?)
+            };
+            return Ok(SharedMemory::taken(len, lend)?.1);
         }
         Dma::ZeroCopy => Mode::ZeroCopy,
         Dma::Copy => Mode::Copy,
@@ -242,9 +239,7 @@ fn open_direct(disk: &dyn Disk, workload: Workload, args: &Args) -> Result<Direc
 }
 
 fn register_memory(socket: &Path, bytes: usize) -> Result<(SharedMemory, Loan)> {
-    let memory = SharedMemory::new(bytes)?;
-    let loan = memory.register(socket)?;
-    Ok((memory, loan))
+    Ok(SharedMemory::taken(bytes, |memory| memory.register(socket))?)
 }
 
 fn open_file(

@@ -31,8 +31,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let signals = Signals::take().context("taking signals")?;
     let bytes = usize::try_from(args.size << 20).context("so many bytes have no addresses here")?;
-    let memory = SharedMemory::new(bytes)?;
-    let loan = memory.register(&args.share)?;
+    let (memory, loan) = SharedMemory::taken(bytes, |memory| memory.register(&args.share))?;
     let file = format!("/proc/{}/fd/{}", std::process::id(), memory.as_fd().as_raw_fd());
     if args.json {
         let (bytes, huge) = (memory.len(), memory.is_huge());

@@ -10,10 +10,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 22] = [
+const FETCHED: [(&str, &str); 23] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
+    ("bpftrace", "bpftrace for guests"),
     ("btrfs", "mkfs.btrfs"),
     ("chromium", "a browser, for a test of the page of ring3 report"),
     ("clang", "clang, for ring3 split"),
