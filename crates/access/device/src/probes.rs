@@ -9,6 +9,8 @@
 
 #![allow(unsafe_code, reason = "the macro of a probe point is inline assembly")]
 
+use std::ffi::CString;
+
 use probe::probe;
 
 /// A queue of a disk has a request for the device, in the slot at this address, until the
@@ -34,30 +36,42 @@ pub fn doorbell(at: u64, value: u32) {
 
 /// A driver resets its controller.
 pub fn reset(device: &str, why: &str) {
-    probe!(ring3, reset, device.as_ptr(), device.len(), why.as_ptr(), why.len());
+    let (device, why) = (text(device), text(why));
+    probe!(ring3, reset, device.as_ptr(), why.as_ptr());
 }
 
 /// Users of a supervised device begin to wait.
 pub fn outage(device: &str, cause: &str) {
-    probe!(ring3, outage, device.as_ptr(), device.len(), cause.as_ptr(), cause.len());
+    let (device, cause) = (text(device), text(cause));
+    probe!(ring3, outage, device.as_ptr(), cause.as_ptr());
 }
 
 /// Nothing that the last driver has started goes on; the device was reset for it if `reset`.
 pub fn fence(device: &str, reset: bool) {
-    probe!(ring3, fence, device.as_ptr(), device.len(), reset);
+    let device = text(device);
+    probe!(ring3, fence, device.as_ptr(), reset);
 }
 
 /// A driver drives the device: one that it has `adopted` as it ran, or one that it has started.
 pub fn adopt(device: &str, adopted: bool) {
-    probe!(ring3, adopt, device.as_ptr(), device.len(), adopted);
+    let device = text(device);
+    probe!(ring3, adopt, device.as_ptr(), adopted);
 }
 
 /// The process `pid` is started, as the device's next driver.
 pub fn restart(device: &str, pid: u32) {
-    probe!(ring3, restart, device.as_ptr(), device.len(), pid);
+    let device = text(device);
+    probe!(ring3, restart, device.as_ptr(), pid);
 }
 
 /// Users wait no longer: they are `served`, or get errors.
 pub fn settled(device: &str, served: bool) {
-    probe!(ring3, settled, device.as_ptr(), device.len(), served);
+    let device = text(device);
+    probe!(ring3, settled, device.as_ptr(), served);
+}
+
+/// As tools read it: terminated, and up to the first NUL.
+fn text(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
 }
