@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import conforms
 from ring3_split.cli import main
 from ring3_split.plan import Placed, Plan, Side, Totals, save
 
@@ -97,7 +98,9 @@ def test_json_has_the_border_and_every_annotation(
     out: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert main(["annotate", "e1000", "--out", str(out), "--json"]) == 0
-    found = json.loads(capfdbinary.readouterr().out)
+    printed = capfdbinary.readouterr().out
+    found = json.loads(printed)
+    assert conforms.printed(printed, "split-annotate") is None
     assert found["counts"]["upcalls"] == len(found["interface"]["entries"])
     assert found["counts"]["inferred"] + found["counts"]["asked"] == len(found["notes"])
     tx = found["interface"]["types"]["e1000_adapter"]["members"]["tx_ring"]

@@ -5,15 +5,17 @@ Which functions may run in atomic context, and what its calls say.
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
+import conforms
 from facts import function, linked, module
-from ring3_split import context
-from ring3_split.context import evidence, reach
+from ring3_split import cli, context, source_options
+from ring3_split.context import cores, evidence, reach
 from ring3_split.graph import Graph
-from ring3_split.model import Call, Function, Given, Indirect, Kind, Region, Stored, Unit
+from ring3_split.model import Call, Failure, Function, Given, Indirect, Kind, Region, Stored, Unit
 
 SPIN = Region(Kind.SPIN, "host.lock", 11, (12,), (13,))
 MUTEX = Region(Kind.MUTEX, "host.mutex", 11, (12,), (13,))
@@ -47,6 +49,20 @@ def test_a_call_under_a_spinlock_is_atomic_and_the_lock_is_named() -> None:
         "atomic",
         ("f, d/a.c:12, under spin host.lock, taken at line 11",),
     )
+
+
+def test_the_comparison_as_json_is_as_its_schema_says(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    failures = (Failure("d/b.c", "d/b.c:1: no such file"),)
+    monkeypatch.setattr(source_options, "kernel", lambda _: None)
+    monkeypatch.setattr(cores, "read", lambda *_: (core(calling("f", SPIN)), failures))
+    cli.main(["contexts", "--json"])
+    out = capfdbinary.readouterr().out
+    assert conforms.printed(out, "split-contexts") is None
+    assert [one["source"] for one in json.loads(out)["failures"]] == ["d/b.c"]
+    (seen,) = (one for one in json.loads(out)["fields"] if one["field"] == FIELD)
+    assert [site["grade"] for site in seen["sites"]] == ["atomic"]
 
 
 def test_a_call_under_a_mutex_is_in_process_context() -> None:

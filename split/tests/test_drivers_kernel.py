@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import conforms
 from ring3_split import cli, context, critical, driver, roots
 from ring3_split.driver import Driver
 from ring3_split.graph import Graph, lines, link
@@ -185,13 +186,23 @@ def test_show_gives_a_critical_function_with_its_chain(
 
 
 def test_show_says_the_same_in_json(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(shown(cache, capsys, "--json", "--precision", "field"))
+    out = shown(cache, capsys, "--json", "--precision", "field")
+    found = json.loads(out)
+    assert conforms.printed(out, "split-show") is None
     assert (found["all"]["functions"], found["critical"]["functions"]) == (250, 33)
     one = next(one for one in found["functions"] if one["name"] == "e1000_clean_rx_irq")
     assert one["side"] == "critical"
     assert one["chain"][0]["field"] == "e1000_adapter.clean_rx"
     kept = next(one for one in found["functions"] if one["name"] == "e1000_set_rx_mode")
     assert kept["reasons"][0]["kind"] == "entry"
+
+
+def test_show_gives_one_function_in_the_same_form(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shown(cache, capsys, "--json", "--function", "e1000_open")
+    assert conforms.printed(out, "split-show") is None
+    assert [one["name"] for one in json.loads(out)["functions"]] == ["e1000_open"]
 
 
 def test_show_gives_one_function_with_its_callers(

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import tomlkit
 
+import conforms
 from ring3_split.errors import Refusal
 from ring3_split.generate import campaign as campaigning
 from ring3_split.generate import run as running
@@ -105,6 +107,12 @@ def test_the_table_says_how_much_went_both_ways_while_it_died() -> None:
         "600 s by the guest's clock both ways at once, 100.2 Mbit/s sent and 90.5 received, while "
         "the user half died 250 times" in text
     )
+
+
+@pytest.mark.parametrize("lines", [(), (BACK, "complaint BUG", "endured 600 100.25 90.5 250")])
+def test_a_report_as_json_is_as_its_schema_says(lines: tuple[str, ...]) -> None:
+    out = msgspec.json.encode(reported(guest(*lines)))
+    assert conforms.printed(out, "split-campaign") is None
 
 
 def test_messages_are_those_of_all_guests_together() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import conforms
 from ring3_split import cli
 from ring3_split.generate.campaign import STRANGERS
 from ring3_split.generate.tally import KINDS, Report
@@ -34,6 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         code = cli.main(["campaign", "e1000", "--quick", *plan, "--out", str(kept), "--json"])
     print(*(log.read_text() for log in sorted(kept.glob("campaign.*.log"))), sep="\n")
     assert code == 0, printed
+    assert conforms.printed(printed[0], "split-campaign") is None
     return msgspec.json.decode(printed[0], type=Report)
 
 

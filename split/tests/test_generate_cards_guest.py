@@ -63,9 +63,8 @@ def realtek(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def lance(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return ran(
-        "pcnet32", tmp_path_factory.mktemp("pcnet32"), "--work", str(EXAMPLES / "pcnet32.work.sh")
-    )
+    work = str(EXAMPLES / "pcnet32.work.sh")
+    return ran("pcnet32", tmp_path_factory.mktemp("pcnet32"), "--work", work, "--liar", "40")
 
 
 @pytest.fixture(params=["realtek", "lance"])
@@ -92,6 +91,14 @@ def test_the_card_works_after_its_user_half_has_died_in_the_middle_of_probes(log
 def test_the_kernel_says_nothing_of_a_bug_after_the_lies(log: str) -> None:
     assert "messages, " in part(log, "messages that no user half would send")
     assert "the kernel is well" in log
+
+
+def test_a_liar_that_sets_addresses_of_the_devices_memory_has_no_other_memory_freed(
+    lance: str,
+) -> None:
+    knows = part(lance, "calls, members and probes of one that knows types and lies")
+    assert "40 upcalls of one that knows types" in knows
+    assert "eth0 is up" in part(lance, "it works once more")
 
 
 def test_user_halves_die_in_the_midst_of_probing(realtek: str, lance: str) -> None:

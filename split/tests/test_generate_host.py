@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import conforms
 from ring3_split.annotate import file
 from ring3_split.annotate.survey import survey
 from ring3_split.errors import Refusal
 from ring3_split.generate.border import Wishes
+from ring3_split.generate.build import Built
 from ring3_split.generate.halves import Generated, generate
 from ring3_split.generate.summary import summary
 from ring3_split.generate.table import Call, Field, Undo
@@ -180,6 +183,15 @@ def test_a_condition_of_a_list_that_nobody_changes_is_refused(
 def test_a_fifth_of_the_lines_is_in_the_user_half(host: Generated) -> None:
     found = summary(host, None)
     assert found.kernel_lines <= 0.8 * found.lines
+
+
+def test_a_summary_as_json_is_as_its_schema_says(host: Generated, tmp_path: Path) -> None:
+    module = tmp_path / "vmw_pvscsi.ko"
+    module.write_bytes(b"a module")
+    built = Built(tmp_path / "ring3_split.ko", module, tmp_path / "vmw_pvscsi", "1", ("panic",))
+    assert summary(host, built).module_bytes == 8
+    for found in (summary(host, None), summary(host, built)):
+        assert conforms.printed(msgspec.json.encode(found), "split-build") is None
 
 
 def test_a_number_that_the_kernel_half_goes_by_may_be_set_as_long_as_the_plan_says(

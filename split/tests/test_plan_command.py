@@ -7,11 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree as Xml
 
+import msgspec
 import pytest
 
+import conforms
 from by_hand import Made, key
 from ring3_split import cli, source_options
-from ring3_split.plan import subject
+from ring3_split.plan import every, load, subject
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +74,9 @@ def test_the_verdict_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     file = edited(tmp_path, "clean", 'placement = "kernel"', 'placement = "user"')
     capsys.readouterr()
     assert cli.main(["plan", "--check", file, "--json"]) == 1
-    verdict = json.loads(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    verdict = json.loads(out)
+    assert conforms.printed(out, "split-plan-check") is None
     assert not verdict["holds"]
     assert [fault["function"] for fault in verdict["faults"]] == [key("clean")]
 
@@ -86,7 +90,9 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
 
 def test_the_curve_as_json_marks_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", "made", "--curve", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    made = json.loads(out)
+    assert conforms.printed(out, "split-plan") is None
     assert [
         (corner["lines"], corner["crossings"], corner["chosen"]) for corner in made["curve"]
     ] == [
@@ -94,6 +100,34 @@ def test_the_curve_as_json_marks_the_plan(capsys: pytest.CaptureFixture[str]) ->
         (40, 0, False),
     ]
     assert made["propagation"]["kernel_lines"] == 20
+
+
+def test_without_a_curve_the_plan_as_json_has_what_its_file_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.toml"
+    assert cli.main(["plan", "made", "--out", str(file), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert conforms.printed(out, "split-plan") is None
+    assert json.loads(out) == msgspec.to_builtins(load(file))
+
+
+def test_all_plans_as_json_have_the_columns_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", "made", "--out", str(tmp_path / "plan.toml")]) == 0
+    plan = load(tmp_path / "plan.toml")
+    found = [every.Made("a", "d", plan), every.Made("b", "d", failure="b.c cannot be read")]
+    monkeypatch.setattr("ring3_split.commands.plans.every", lambda *_: found)
+    capsys.readouterr()
+    assert cli.main(["plan", "--all", "--out", str(tmp_path / "plans"), "--json"]) == 0
+    out = capsys.readouterr().out
+    assert conforms.printed(out, "split-plan-all") is None
+    first, second = json.loads(out)
+    assert (first["kernel_lines"], first["kept:critical"]) == (20, 2)
+    assert (second["kernel_lines"], second["failure"]) == (None, "b.c cannot be read")
+    table = (tmp_path / "plans/plans.csv").read_text()
+    assert table.splitlines()[0].split(",") == list(first)
 
 
 def test_the_picture_is_the_same_file_each_time(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import conforms
+from ring3_split import cli, driver, source_options
 from ring3_split.driver import Driver
 from ring3_split.errors import Refusal
 from ring3_split.graph import Graph, link
@@ -80,8 +83,8 @@ def test_the_kernel_calls_what_it_is_passed_at_once() -> None:
     assert missing(passing, [pair("", "compare")]) == ()
 
 
-def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    profile = Profile(
+def profiled(**more: Any) -> Profile:
+    return Profile(
         record.VERSION,
         "6.12",
         "a",
@@ -93,9 +96,27 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
         0,
         (pair("", "entry"),),
         unknown={"a:x": 2},
+        **more,
     )
-    profile.write(tmp_path / "p.json")
-    assert record.load(tmp_path / "p.json") == profile
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    profiled().write(tmp_path / "p.json")
+    assert record.load(tmp_path / "p.json") == profiled()
+
+
+def test_a_profile_as_json_is_its_file_and_as_its_schema_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    command, seen = "ring3_split.commands.profile", profiled(missing=(pair("near", "entry"),))
+    monkeypatch.setattr(source_options, "kernel", lambda _: None)
+    monkeypatch.setattr(driver, "load", lambda *_, **__: None)
+    monkeypatch.setattr(f"{command}.check", lambda *_: None)
+    monkeypatch.setattr(f"{command}.profile", lambda *_: seen)
+    assert cli.main(["profile", "a", "--json", "--out", str(tmp_path / "p.json")]) == 1
+    out = capfdbinary.readouterr().out
+    assert out == (tmp_path / "p.json").read_bytes()
+    assert conforms.printed(out, "split-profile") is None
 
 
 def test_what_is_no_profile_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import conforms
 from ring3_split import cli, context, distribution, driver
 from ring3_split.graph import link
 from ring3_split.profile import record
@@ -19,6 +20,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Profile:
     """One run with everything that is known to be done with a network card."""
     file = tmp_path_factory.mktemp("profile") / "e1000.json"
     assert cli.main(["profile", "e1000", "--seconds", "0.5", "--out", str(file)]) == 0
+    assert conforms.printed(file.read_bytes(), "split-profile") is None
     return record.load(file)
 
 

@@ -133,6 +133,19 @@ static inline bool split_is_registered(const struct net_device *dev)
 /* What the user half has allocated is freed as such. */
 #define kfree(address) split_free(split_host, address)
 
+/* What members say of the device's memory may be the user half's word: see dma.c. */
+#ifdef _LINUX_DMA_MAPPING_H
+#define dma_alloc_attrs(device, size, bus, gfp, attributes) \
+	split_dma_alloc(split_host, device, size, bus, gfp, attributes)
+#define dma_free_attrs(device, size, address, bus, attributes) \
+	((void)(size), (void)(bus), split_dma_free(split_host, address))
+#define dma_alloc_coherent(device, size, bus, gfp) \
+	split_dma_alloc(split_host, device, size, bus, gfp, \
+			(gfp) & __GFP_NOWARN ? DMA_ATTR_NO_WARN : 0)
+#define dma_free_coherent(device, size, address, bus) \
+	((void)(size), (void)(bus), split_dma_free(split_host, address))
+#endif
+
 static inline void split_allow_bars(struct pci_dev *pdev, int bars)
 {
 	int bar;

@@ -81,4 +81,9 @@ const void *split_free_irq(struct split_host *host, unsigned int irq, void *dev)
 /* Frees what the user half has allocated, or what the kernel half has. */
 void split_free(struct split_host *host, const void *address);
 
+/* Memory of the device's, which is freed by the run time's account of it: see dma.c. */
+void *split_dma_alloc(struct split_host *host, struct device *device, size_t size, dma_addr_t *bus,
+		      gfp_t gfp, unsigned long attributes);
+void split_dma_free(struct split_host *host, const void *address);
+
 #endif

@@ -30,6 +30,7 @@
 /* locks, bits and results of calls that a frame is answerable for at once */
 #define SPLIT_TAKEN 32
 #define SPLIT_MEMORY (16UL << 20) /* that a user half may allocate */
+#define SPLIT_DMA_MEMORY (64UL << 20) /* of the device's, that both halves may allocate */
 /* of objects that a host remembers for frames that have not looked since */
 #define SPLIT_ENDINGS 64
 #define SPLIT_TEXTS (64UL << 10)
@@ -68,6 +69,8 @@ struct split_host {
 	struct file *file; /* the user half */
 	struct xarray allocations; /* by address; its lock is that of their counts, too */
 	size_t memory;	/* of all of them */
+	struct xarray dma; /* accounts by address: see dma.c; its lock is that of their sum, too */
+	size_t dma_memory;
 	struct list_head texts;
 	size_t text_bytes;
 	struct split_range ranges[SPLIT_RANGES];
@@ -194,6 +197,7 @@ bool split_allocation_keep(struct split_host *host, struct split_allocation *all
 void split_allocation_put(struct split_host *host, struct split_allocation *allocation);
 char *split_text(struct split_host *host, const char __user *text);
 void split_memory_end(struct split_host *host);
+void split_dma_end(struct split_host *host);
 
 static inline bool split_is_bytes(const struct split_object *object)
 {

@@ -76,6 +76,7 @@ static void free_host(struct kref *kref)
 	struct split_host *host = container_of(kref, struct split_host, references);
 
 	split_memory_end(host);
+	split_dma_end(host);
 	kfree(host);
 }
 
@@ -452,6 +453,7 @@ struct split_host *split_register(const struct split_driver *driver)
 	init_waitqueue_head(&host->alone_ended);
 	init_rwsem(&host->objects);
 	xa_init_flags(&host->allocations, XA_FLAGS_LOCK_IRQ);
+	xa_init_flags(&host->dma, XA_FLAGS_LOCK_IRQ);
 	mutex_lock(&hosts_lock);
 	list_add(&host->link, &hosts);
 	mutex_unlock(&hosts_lock);

@@ -85,10 +85,11 @@ prints_what_its_schema_says! {
     run_edu_prints_what_its_schema_says: "run-edu", "run edu --device sim:edu";
 }
 
-/// A disk is exported and orphaned, and the orphan is deleted; each step prints documents only.
+/// A disk is exported and orphaned, the orphan is deleted, and a card becomes an interface; each
+/// step prints documents only.
 const GUEST: &str = r#"
 about = "what is printed of disks"
-modules = ["ublk_drv"]
+modules = ["ublk_drv", "tun"]
 iommu = "none"
 
 [[step]]
@@ -109,6 +110,14 @@ run = """
 for try in $(seq 100); do ring3 ublk list --json | grep -q orphan && break; sleep 0.05; done
 ring3 ublk delete --json
 """
+
+[[step]]
+name = "run-net"
+run = """
+ring3 run net --device sim:e1000 --json >/tmp/ready 2>/tmp/log & pid=$!
+for try in $(seq 200); do grep -q interface /tmp/ready && break; sleep 0.05; done
+cat /tmp/ready; kill $pid; wait $pid
+"""
 "#;
 
 #[test]
@@ -121,7 +130,7 @@ fn a_guests_outcome_and_a_disks_life_are_printed_as_their_schemas_say() {
     let [outcome] = &outcomes[..] else { panic!("{outcomes:?}") };
     assert_described("lab-run", outcome);
     let steps = outcome["steps"].as_array().unwrap();
-    assert_eq!(steps.len(), 3, "{outcome}");
+    assert_eq!(steps.len(), 4, "{outcome}");
     for step in steps {
         let (name, output) = (step["name"].as_str().unwrap(), step["output"].as_str().unwrap());
         let one: Value = serde_json::from_str(output)

@@ -39,7 +39,8 @@ printf '%s\n' '[device.scratch]' "match = { address = \"$DISK\" }" 'bind = true'
     '[device.scratch.export]' 'id = 0' 'depth = 32' >/etc/ring3/scratch.toml
 ring3d >/tmp/ring3d 2>&1 & RING3D=$!
 ready || exit
-trace request-latency; trace request-size; trace doorbell-batch; trace slow-requests 1; trace outages
+trace request-latency; trace request-size; trace doorbell-batch
+trace slow-requests 1; trace outages
 for try in $(seq 1200); do
     [ $(grep -l '^Attach' /tmp/*.out | wc -l) = 5 ] && break
     sleep 0.1

@@ -225,12 +225,13 @@ class Interface(msgspec.Struct):
 
     driver: str
     kernel: str
-    entries: list[Entry]
-    downcalls: list[Downcall]
-    types: dict[str, Type]
-    variables: dict[str, Shared]
-    words: dict[str, Word] = {}
-    kept: dict[str, Kept] = {}
+    entries: list[Entry]  # upcalls
+    downcalls: list[Downcall]  # what the user half calls in the kernel
+    types: dict[str, Type]  # struct -> members that the user half touches
+    variables: dict[str, Shared]  # global variables that the user half touches
+    words: dict[str, Word] = {}  # members that user functions change by atomic operations
+    kept: dict[str, Kept] = {}  # variables whose address user functions give to the kernel
+    # Pointer member -> what it points inside of.
     interior: dict[str, list[Interior]] = {}
-    locks: dict[str, Lock] = {}
-    checks: dict[str, Check] = {}
+    locks: dict[str, Lock] = {}  # that the user half takes or would take
+    checks: dict[str, Check] = {}  # members that the user half writes and the kernel half reads

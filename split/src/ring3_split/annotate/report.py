@@ -48,10 +48,10 @@ class Counts(msgspec.Struct):
 class Report(msgspec.Struct):
     """All of it."""
 
-    plan: str
-    counts: Counts
-    interface: Interface
-    notes: list[Note]
+    plan: str  # the plan that was looked at, in words
+    counts: Counts  # how much had to be said
+    interface: Interface  # what crosses between the halves
+    notes: list[Note]  # each pointer and each question, by key
     sources: dict[str, list[Piece]] = {}  # the driver's files, in pieces at file scope
 
 

@@ -29,6 +29,13 @@ WORDS: dict[Verdict, str] = {
 SITES = 3  # calls that are shown of a field
 
 
+class Compared(msgspec.Struct, frozen=True):
+    """What the tables say, beside what the kernel's code says."""
+
+    fields: Sequence[Finding]  # that the tables have or the kernel calls, by name
+    failures: Sequence[Failure]  # files of the kernel that could not be read
+
+
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command."""
     parser = commands.add_parser(
@@ -98,7 +105,7 @@ def _struct(field: str) -> str:
 
 
 def _json(found: Sequence[Finding], failures: Sequence[Failure]) -> None:
-    whole = {"fields": found, "failures": failures}
+    whole = Compared(found, failures)
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
 
 

@@ -230,16 +230,20 @@ def _survey(
 def _run(
     kernel: Kernel, name: str, built: Built, arguments: argparse.Namespace, folder: Path
 ) -> None:
+    # Of the standard output the object has all.
+    steps = sys.stderr if arguments.json else sys.stdout
+
     def show(line: str, step: bool) -> None:
         if step or arguments.verbose:
-            print(line if step else f"    {line}", flush=True)
+            print(line if step else f"    {line}", file=steps, flush=True)
 
     wanted = running.Wanted(arguments.lies, arguments.work, _tools(arguments), arguments.liar)
     request = running.Request(source_options.cache(), arguments.seconds, folder / "run.log", wanted)
     running.run(kernel, name, built, request, show)
     print(
         f"{name}: it worked, its user half died, its kernel half went on, it came back; all "
-        f"output is in {request.log}"
+        f"output is in {request.log}",
+        file=steps,
     )
 
 

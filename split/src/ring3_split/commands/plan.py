@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -21,7 +20,7 @@ from ring3_split.plan import planner, subject, weights
 from ring3_split.plan.check import check
 from ring3_split.plan.curve import Corner, curve
 from ring3_split.plan.cut import Point, problem
-from ring3_split.plan.file import Plan, Side
+from ring3_split.plan.file import Plan, Side, Totals
 from ring3_split.plan.totals import totals
 from ring3_split.plan.verdict import Finding, Verdict
 from ring3_split.profile import record
@@ -37,6 +36,35 @@ RULES = {
     "inline": "inlines that the kernel half uses",
     "cost": "their crossings would cost more than their lines",
 }
+
+
+class Priced(msgspec.Struct, frozen=True):
+    """A best cut, as the curve has it."""
+
+    cost: float  # lines for a crossing from which on this cut is the best
+    functions: int  # in the kernel half
+    lines: int  # in the kernel half
+    crossings: int  # as of the plan's totals
+    chosen: bool  # it is this plan
+
+
+class Planned(Plan):
+    """What the command prints of a plan that it has made: the plan as its file has it."""
+
+    # With --curve: all best cuts, by the price of a crossing.
+    curve: list[Priced] | msgspec.UnsetType = msgspec.UNSET
+    # With --curve: what the paper's tool makes of this driver.
+    propagation: Totals | msgspec.UnsetType = msgspec.UNSET
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What the command prints of a plan that it has judged."""
+
+    holds: bool  # there is no fault
+    totals: Totals  # of the plan as it was edited; as its file has them if it is of another source
+    faults: tuple[Finding, ...]  # what the plan breaks
+    assumptions: tuple[Finding, ...]  # what nobody has proved, and the plan rests on
+    notes: tuple[str, ...]  # what a person should know besides, in words
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -226,11 +254,13 @@ def _check(arguments: argparse.Namespace) -> int:
         made.totals = totals(whole, counted, made.sides())
     if arguments.json:
         _print_json(
-            {
-                "holds": verdict.holds,
-                "totals": msgspec.to_builtins(made.totals),
-                **msgspec.to_builtins(verdict),
-            }
+            Judged(
+                holds=verdict.holds,
+                totals=made.totals,
+                faults=verdict.faults,
+                assumptions=verdict.assumptions,
+                notes=verdict.notes,
+            )
         )
     else:
         _verdict(arguments.check, made, verdict)
@@ -338,22 +368,22 @@ def _unit(made: Plan) -> str:
     return "calls of the profile" if made.profile else "places of the code"
 
 
-def _json(made: Plan, propagated: Plan, corners: list[Corner]) -> dict[str, Any]:
+def _json(made: Plan, propagated: Plan, corners: list[Corner]) -> Planned:
     """The plan as its file has it, and the curve if it was asked for."""
-    whole = msgspec.to_builtins(made)
+    whole = Planned(**msgspec.structs.asdict(made))
     if corners:
-        whole["curve"] = [
-            {
-                "cost": float(corner.cost),
-                "functions": len(corner.point.kernel),
-                "lines": corner.point.lines,
-                "crossings": corner.point.crossings,
-                "chosen": corner.point == _point(made),
-            }
+        whole.curve = [
+            Priced(
+                cost=float(corner.cost),
+                functions=len(corner.point.kernel),
+                lines=corner.point.lines,
+                crossings=corner.point.crossings,
+                chosen=corner.point == _point(made),
+            )
             for corner in corners
         ]
-        whole["propagation"] = msgspec.to_builtins(propagated.totals)
-    return dict(whole)
+        whole.propagation = propagated.totals
+    return whole
 
 
 def _print_json(value: object) -> None:

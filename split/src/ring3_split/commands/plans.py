@@ -7,6 +7,7 @@ import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,39 @@ from ring3_split.study import families
 
 COLUMNS = ("functions", "lines", "kernel_functions", "kernel_lines", "kernel_percent")
 KEPT = ("critical", "entry", "unknown", "fixed", "region", "lock", "section", "inline", "cost")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A driver as the table has it. Numbers of its plan are null if there is none."""
+
+    driver: str  # its module
+    directory: str  # of its module, in the kernel tree
+    functions: int | None  # of the driver
+    lines: int | None  # of these
+    kernel_functions: int | None  # in the kernel half
+    kernel_lines: int | None  # of these
+    kernel_percent: float | None  # of the lines
+    # Functions that are critical.
+    critical: int = msgspec.field(name="kept:critical")
+    # Functions that stay because the kernel calls them in atomic context.
+    entry: int = msgspec.field(name="kept:entry")
+    # Functions that stay because nobody knows in which context the kernel calls them.
+    unknown: int = msgspec.field(name="kept:unknown")
+    # Functions that no process can run.
+    fixed: int = msgspec.field(name="kept:fixed")
+    # Functions that are called under a spinlock, with interrupts off or under RCU.
+    region: int = msgspec.field(name="kept:region")
+    # Functions that take a spinlock of the kernel half.
+    lock: int = msgspec.field(name="kept:lock")
+    # Functions that hold a spinlock while they call the kernel half.
+    section: int = msgspec.field(name="kept:section")
+    # Inlines that the kernel half uses.
+    inline: int = msgspec.field(name="kept:inline")
+    # Functions whose crossings would cost more than their lines.
+    cost: int = msgspec.field(name="kept:cost")
+    faults: int  # that the judge finds
+    assumptions: int  # that the plan rests on
+    failure: str  # why there is no plan; "" if there is one
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,22 +116,22 @@ def _write(folder: Path, made: Made) -> None:
         plan.save(made.plan, place / f"{made.driver}.toml")
 
 
-def _row(made: Made) -> dict[str, object]:
-    """A driver as the table has it."""
+def _row(made: Made) -> Row:
     sums = msgspec.to_builtins(made.plan.totals) if made.plan else {}
-    return {
-        "driver": made.driver,
-        "directory": made.directory,
-        **{column: sums.get(column) for column in COLUMNS},
-        **{f"kept:{rule}": made.kept(rule) for rule in KEPT},
-        "faults": made.faults,
-        "assumptions": made.assumptions,
-        "failure": made.failure,
-    }
+    numbers: dict[str, Any] = {column: sums.get(column) for column in COLUMNS}
+    numbers |= {rule: made.kept(rule) for rule in KEPT}
+    return Row(
+        driver=made.driver,
+        directory=made.directory,
+        faults=made.faults,
+        assumptions=made.assumptions,
+        failure=made.failure,
+        **numbers,
+    )
 
 
 def _table(file: Path, found: Sequence[Made]) -> None:
-    rows = [_row(made) for made in found]
+    rows = [msgspec.to_builtins(_row(made)) for made in found]
     try:
         with file.open("w", newline="") as out:
             writer = csv.DictWriter(out, rows[0].keys())

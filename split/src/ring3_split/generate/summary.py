@@ -12,22 +12,22 @@ from ring3_split.graph import lines
 class Summary(msgspec.Struct, omit_defaults=True):
     """Of one driver."""
 
-    driver: str
-    kernel: str
-    folder: str
+    driver: str  # its module
+    kernel: str  # the kernel whose source was read
+    folder: str  # where the halves are
     lines: int  # of the driver's functions
     kernel_lines: int  # of those that are compiled into its module
-    kernel_functions: int
-    user_functions: int
-    entries: int
-    calls: int
-    symbols: int
-    fields: int  # of all views
+    kernel_functions: int  # the same in functions
+    user_functions: int  # of the driver, in the user half
+    entries: int  # functions of the user half that are called up
+    calls: int  # functions that are called down
+    symbols: int  # functions and variables that both halves have, each at its own address
+    fields: int  # members that cross, counted for each entry that has them
     refused: dict[str, str]  # what the user half cannot have, and why
     believed: list[str]  # numbers that the user half may set to anything
     modules: list[str] = []  # the run time's and the driver's
     module_bytes: int = 0  # of the driver's module, with debug information
-    program: str = ""
+    program: str = ""  # the user half
     stops: list[str] = []  # what the user half refers to, and would stop at
 
 

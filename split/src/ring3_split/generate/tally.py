@@ -105,19 +105,19 @@ class Row(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """All of it."""
 
-    driver: str
-    kernel: str
-    kernel_arguments: tuple[str, ...]
-    seed: int
-    guests: int
+    driver: str  # its module
+    kernel: str  # that the guests ran
+    kernel_arguments: tuple[str, ...]  # of these guests
+    seed: int  # of faults and messages
+    guests: int  # how many there were
     host_seconds: float  # all of them took
-    faults: int
-    rows: list[Row]
+    faults: int  # that the guests have reported
+    rows: list[Row]  # by the kind of the fault
     entries: dict[str, int]  # entry -> faults while it ran
-    told: Told
-    endured: Endured | None
-    atomic: int
-    complaints: list[str]
+    told: Told  # messages that no honest user half sends
+    endured: Endured | None  # null without --minutes
+    atomic: int  # upcalls from where nothing may sleep, which were refused
+    complaints: list[str]  # of the kernels
     failed: list[str]  # guests that did not come to their end
 
     @property

@@ -61,17 +61,17 @@ class Totals(msgspec.Struct, frozen=True):
     Crossings are in calls of the profiled run, or in places of the code without a profile.
     """
 
-    functions: int
-    lines: int
-    kernel_functions: int  # those of both sides count
-    kernel_lines: int
+    functions: int  # of the driver
+    lines: int  # of these
+    kernel_functions: int  # in the kernel half; those of both sides count
+    kernel_lines: int  # of these
     kernel_percent: float  # of the lines
     upcalled: (
         int  # functions of the user half that are called from the kernel or from the kernel half
     )
     downcalled: int  # functions of the kernel half that the user half calls
-    upcalls: int
-    downcalls: int
+    upcalls: int  # calls of `upcalled`
+    downcalls: int  # calls of `downcalled`
     crossings: int  # upcalls and downcalls; with --whole, the two below as well
     kernel_downcalls: int = 0  # of the kernel's own functions, from the user half
     register_accesses: int = (
@@ -99,17 +99,17 @@ class Mmio(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
     """A plan, as its file has it."""
 
-    version: int
+    version: int  # of this form
     kernel: str  # the kernel whose source was read
-    driver: str
+    driver: str  # its module
     precision: Precision  # of indirect calls
     method: str  # "propagation" or "cut"
     cost: str  # lines per crossing, a decimal number; "" for propagation, which does not weigh
     profile: (
         str  # the workload that was measured, and for how long; "" when crossings are estimated
     )
-    totals: Totals
-    functions: dict[str, Placed]
+    totals: Totals  # what the placement amounts to
+    functions: dict[str, Placed]  # function id -> where it runs
     # What a person says of the kernel: "my_ops.poll" or "request_foo:1" -> the context in which it
     # calls, and why.
     contexts: dict[str, Stated] = {}
@@ -119,9 +119,9 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     # A function of the kernel half -> what ends what the user half has begun by calling it, when
     # that dies before it has done so: another function, with the same arguments, or a statement.
     undo: dict[str, str] = {}
-    # In C, of the parameters: a function that the user half calls -> what must be so before,
-    # an entry -> what must be so when it has succeeded.
+    # A function that the user half calls -> what must be so before, in C, of the parameters.
     requires: dict[str, str] = {}
+    # An entry -> what must be so when it has succeeded, in C, of the parameters.
     ensures: dict[str, str] = {}
     # A function of the user half -> the statement that the kernel half begins with before it calls
     # up.
@@ -132,7 +132,7 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     # Struct -> what puts the device right after any other such upcall that the kernel half's own
     # code has made.
     recovery: dict[str, Recovery] = {}
-    mmio: Mmio = Mmio()
+    mmio: Mmio = Mmio()  # how the user half reaches registers in memory
     combolocks: list[str] = []  # spinlocks that both halves may take: a process sleeps for them
     # Functions of the user half without a result that the next one does anew, from the start, when
     # one has died in them.

@@ -26,16 +26,16 @@ class Pair(Fact, frozen=True):
 class Profile(Fact, frozen=True):
     """The calls of one run of a driver under one workload."""
 
-    version: int
+    version: int  # of this form
     kernel: str  # release: "6.12.117+deb12-amd64"
-    driver: str
+    driver: str  # its module
     device: str  # QEMU's model of the device
-    workload: str
+    workload: str  # what it was made to do
     seconds: float  # from the begin of tracing to its end, on the guest's clock
     stock: bool  # the distribution's own binary, in which many functions are inlined
     events: int  # calls recorded, those of `pairs` and others
     lost: int  # calls that the kernel's buffers had no room for
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...]  # who called whom, and how often
     missing: tuple[
         Pair, ...
     ] = ()  # pairs that the static graph does not have, at precision "signature"

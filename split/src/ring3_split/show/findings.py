@@ -31,11 +31,11 @@ Side = Literal["critical", "stays", "free"]
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call of a chain."""
 
-    caller: str
-    callee: str
-    line: int
-    how: str
-    field: str = ""
+    caller: str  # id
+    callee: str  # id
+    line: int  # of the call
+    how: str  # "direct", "signature" or "field"
+    field: str = ""  # that the pointer was loaded from
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -48,31 +48,31 @@ class Why(msgspec.Struct, frozen=True):
 class Shown(msgspec.Struct, frozen=True, omit_defaults=True):
     """A function of the driver."""
 
-    id: str
+    id: str  # path:name
     name: str
-    file: str
-    line: int
-    lines: int
+    file: str  # relative to the kernel tree
+    line: int  # where it begins
+    lines: int  # how long it is
     side: Side
-    section: str = ""
-    roots: tuple[Root, ...] = ()
+    section: str = ""  # ".init.text"
+    roots: tuple[Root, ...] = ()  # why it is one
     chain: tuple[Step, ...] = ()  # from a root, of a critical function that is none
-    reasons: tuple[Why, ...] = ()
-    entries: tuple[context.Entry, ...] = ()
-    regions: tuple[Region, ...] = ()
+    reasons: tuple[Why, ...] = ()  # why it stays: the nearest reason
+    entries: tuple[context.Entry, ...] = ()  # how the kernel calls it
+    regions: tuple[Region, ...] = ()  # which locks it holds, and where
 
 
 class Part(msgspec.Struct, frozen=True):
     """A module of the driver."""
 
     name: str
-    directory: str
-    library: bool
-    units: int
-    functions: int
-    lines: int
-    skipped: dict[str, str]
-    failures: tuple[Failure, ...]
+    directory: str  # in the kernel tree
+    library: bool  # true for all but the driver's own
+    units: int  # translation units
+    functions: int  # an inline of a header that two modules share is in both
+    lines: int  # of these functions
+    skipped: dict[str, str]  # object without C source -> why
+    failures: tuple[Failure, ...]  # units that could not be read
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -85,16 +85,16 @@ class Count(msgspec.Struct, frozen=True):
 class Findings(msgspec.Struct, frozen=True):
     """A driver."""
 
-    driver: str
-    kernel: str
-    family: str
-    rule: str
-    precision: Precision
-    parts: tuple[Part, ...]
-    all: Count
-    critical: Count
-    stays: Count
-    functions: tuple[Shown, ...]
+    driver: str  # its module
+    kernel: str  # the kernel whose source was read
+    family: str  # as of the command study: whose templates its roots are found by
+    rule: str  # how roots were found, as of --rule
+    precision: Precision  # of calls through pointers
+    parts: tuple[Part, ...]  # its modules: its own, then the libraries that are a part of it
+    all: Count  # of the driver's own
+    critical: Count  # roots and what they call
+    stays: Count  # what the rules of the plan keep in the kernel besides
+    functions: tuple[Shown, ...]  # all of the driver's own, by id
 
 
 def find(kernel: str, driver: Driver, rule: str, precision: Precision) -> tuple[Findings, Graph]:
