@@ -1,37 +1,69 @@
 //! Static probe points: bpftrace, perf, SystemTap and gdb find them by name in a running program,
 //! under the provider `ring3`.
 //!
-//! A point is one `nop` and a note in the ELF file [SystemTap: UserSpaceProbeImplementation].
-//! Nothing else is executed while nobody watches it: what the points of a request's way take as
-//! arguments is in registers there anyway. docs/tracing.md lists them for users.
+//! A point is a `nop` and a note in the ELF file [SystemTap: UserSpaceProbeImplementation]. The
+//! notes of those of requests name a counter, which counts who watches them. All that is executed
+//! otherwise is its comparison with 0, once for a batch. docs/tracing.md lists the points for
+//! users.
 //!
 //! Here, in the lowest crate, because the macro behind them is unsafe, which drivers may not be.
 
 #![allow(unsafe_code, reason = "the macro of a probe point is inline assembly")]
 
 use std::ffi::CString;
+use std::sync::atomic::{AtomicU16, Ordering};
 
-use probe::probe;
+use probe::{probe, sdt};
 
-/// A queue of a disk has a request for the device, in the slot at this address, until the
-/// [`completion`] with the same address. `operation` counts from 0: read, write, flush, write
-/// zeroes, discard.
+/// How many watch each of the points of requests. A tool finds the counter by the point's note.
+#[unsafe(link_section = ".probes")]
+static SUBMIT: AtomicU16 = AtomicU16::new(0);
+#[unsafe(link_section = ".probes")]
+static COMPLETION: AtomicU16 = AtomicU16::new(0);
+#[unsafe(link_section = ".probes")]
+static DOORBELL: AtomicU16 = AtomicU16::new(0);
+
+/// Whether somebody watches [`submit`].
 #[inline(always)]
-pub fn submit<S>(slot: *const S, operation: u8, lba: u64, blocks: u32) {
-    probe!(ring3, submit, slot, operation, lba, blocks);
+pub fn submit_is_watched() -> bool {
+    SUBMIT.load(Ordering::Relaxed) != 0
 }
 
-/// The request in the slot at this address has ended.
+/// Whether somebody watches [`completion`].
 #[inline(always)]
-pub fn completion<S>(slot: *const S) {
-    probe!(ring3, completion, slot);
+pub fn completion_is_watched() -> bool {
+    COMPLETION.load(Ordering::Relaxed) != 0
+}
+
+/// A queue of a disk, which `queue` stands for, hands a request to the device. Until its
+/// [`completion`] no other one of the queue has its token. `operation` counts from 0: read, write,
+/// flush, write zeroes, discard.
+#[cold]
+#[inline(never)]
+pub fn submit(queue: usize, token: u64, operation: u8, lba: u64, blocks: u32) {
+    sdt!([sym "{}" SUBMIT], ring3, submit, queue, token, operation, lba, blocks,);
+}
+
+/// The request with this token has ended, with an errno, or well with 0.
+#[cold]
+#[inline(never)]
+pub fn completion(queue: usize, token: u64, errno: i32) {
+    sdt!([sym "{}" COMPLETION], ring3, completion, queue, token, errno,);
 }
 
 /// A driver tells its device about what lies in memory by writing `value` to the register at
 /// offset `at` of its BAR.
 #[inline(always)]
 pub fn doorbell(at: u64, value: u32) {
-    probe!(ring3, doorbell, at, value);
+    if DOORBELL.load(Ordering::Relaxed) != 0 {
+        watched_doorbell(at, value);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn watched_doorbell(at: u64, value: u32) {
+    sdt!([sym "{}" DOORBELL], ring3, doorbell, at, value,);
 }
 
 /// A driver resets its controller.

@@ -19,7 +19,7 @@ use ring3_class::block::{
 };
 use ring3_device::irq::Irq;
 use ring3_device::wait::{Source, WaitStats, Waiter, sooner};
-use ring3_device::{Deadline, Error};
+use ring3_device::{Deadline, Error, probes};
 
 use super::recovery::Delayed;
 use super::slots::Slots;
@@ -42,6 +42,8 @@ pub(crate) struct DiskQueue<H: Hardware> {
     pub(super) listener: Listener,
     /// The owner has had the error that the controller has failed for good.
     pub(super) failure_reported: bool,
+    /// The id after the last one that watchers of [`probes::submit`] were shown.
+    pub(super) shown: u16,
 }
 
 impl<H: Hardware> DiskQueue<H> {
@@ -72,6 +74,7 @@ impl<H: Hardware> DiskQueue<H> {
             generation,
             listener,
             failure_reported: false,
+            shown: 0,
         }
     }
 
@@ -124,6 +127,43 @@ impl<H: Hardware> DiskQueue<H> {
     pub(super) fn publish(&mut self) {
         self.hardware.ring();
         self.restart_clocks();
+    }
+
+    /// Shows what was submitted since the last time to whoever watches.
+    #[cold]
+    #[inline(never)]
+    fn show_submitted(&mut self) {
+        let queue = &raw const *self as usize;
+        for slot in self.slots.since(self.shown) {
+            let Request { operation, lba, blocks, token, .. } = slot.request;
+            probes::submit(queue, token, operation as u8, lba, blocks);
+        }
+        self.shown = self.slots.next();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn show_completed(&self, done: &[Completion]) {
+        let queue = &raw const *self as usize;
+        for Completion { token, result, .. } in done {
+            probes::completion(queue, *token, result.map_or_else(IoError::errno, |()| 0));
+        }
+    }
+
+    /// Takes completions, of reads first.
+    #[inline]
+    fn reap_some(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        self.hardware.set_armed(self.waiter.armed());
+        if self.is_current_generation() && self.ended.is_empty() {
+            let count = self.hardware.take_reads(&mut self.slots, done);
+            self.restart_clocks();
+            // The way of almost every batch calls nothing.
+            if count > 0 && !self.hardware.must_acknowledge() {
+                return Ok(count);
+            }
+            return self.reap_any(done, count);
+        }
+        self.reap_unusual(done)
     }
 
     /// Has the time of what the device was given since the last call begin now.
@@ -296,23 +336,22 @@ impl<H: Hardware> Queue for DiskQueue<H> {
         // If the device does not know this queue any more, the next `reap` or `tick` repeats what
         // was submitted.
         if self.is_current_generation() {
+            if probes::submit_is_watched() {
+                self.show_submitted();
+            }
             self.hardware.set_armed(self.waiter.armed());
             self.publish();
         }
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        self.hardware.set_armed(self.waiter.armed());
-        if self.is_current_generation() && self.ended.is_empty() {
-            let count = self.hardware.take_reads(&mut self.slots, done);
-            self.restart_clocks();
-            // The way of almost every batch calls nothing.
-            if count > 0 && !self.hardware.must_acknowledge() {
-                return Ok(count);
-            }
-            return self.reap_any(done, count);
+        let taken = self.reap_some(done);
+        if probes::completion_is_watched()
+            && let Ok(count) = taken
+        {
+            self.show_completed(&done[..count]);
         }
-        self.reap_unusual(done)
+        taken
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {

@@ -8,7 +8,6 @@
 use std::mem;
 
 use ring3_class::block::{Completion, IoError, Request};
-use ring3_device::probes;
 
 /// The most requests that a queue can have: leaves at least 5 bits for the lap.
 pub(crate) const MAX_SLOTS: u16 = 1023;
@@ -90,6 +89,14 @@ impl Slots {
     /// Gives the turn to `next`, which had it when the slots were saved.
     pub(crate) fn resume_at(&mut self, next: u16) {
         self.next = next & IDS;
+    }
+
+    /// What is in flight under the ids from `first` on, as far as ids tell.
+    pub(crate) fn since(&self, first: u16) -> impl Iterator<Item = &Slot> {
+        let new = (self.next.wrapping_sub(first) & IDS).min(self.count);
+        (1..=new).rev().filter_map(move |before| {
+            self.find(self.next.wrapping_sub(before) & IDS).and_then(|number| self.get(number))
+        })
     }
 
     /// Puts what was in flight as `id` back; false if that is no id, or its slot is not vacant.
@@ -238,7 +245,6 @@ impl FreeSlot<'_> {
         *self.in_flight += 1;
         (slot.epoch, slot.attempts, slot.cancelled) = (epoch, 1, false);
         slot.id = self.id.into();
-        probes::submit(slot, request.operation as u8, request.lba, request.blocks);
         // What was here has been taken out by `complete`: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.request, request));
     }
@@ -259,7 +265,6 @@ impl Slot {
     #[inline]
     pub(crate) fn free(&mut self) {
         self.id = VACANT;
-        probes::completion(self);
     }
 
     /// The command id under which the device knows it.
@@ -325,6 +330,20 @@ mod tests {
         let second = slots.rename(0, 5, true).unwrap().id();
         assert_eq!((slots.find(first), slots.find(second)), (None, Some(0)));
         assert_eq!(slots.get(0).map(|slot| (slot.attempts, slot.epoch)), Some((2, 5)));
+    }
+
+    #[test]
+    fn what_was_filled_since_an_id_is_found_if_it_is_still_in_flight() {
+        let mut slots = Slots::new(4);
+        filled(&mut slots, 1);
+        let first = slots.next();
+        (2..=4).for_each(|token| drop(filled(&mut slots, token)));
+        slots.free(2);
+        let found = |slots: &Slots, first| -> Vec<u64> {
+            slots.since(first).map(|slot| slot.request.token).collect()
+        };
+        assert_eq!(found(&slots, first), [2, 4]);
+        assert!(found(&slots, slots.next()).is_empty());
     }
 
     #[test]
