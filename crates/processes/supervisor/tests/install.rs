@@ -72,13 +72,18 @@ fn an_installation_is_these_files_and_no_others() {
     ];
     let tree = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     let sources = ["dde", "split/src", "split/runtime", "split/examples"];
+    let shared = |file: PathBuf, below: &Path| {
+        Path::new("usr/local/share/ring3").join(file.strip_prefix(below).unwrap())
+    };
     let hosting = sources
         .into_iter()
         .flat_map(|part| files(&tree.join(part)))
         .filter(|file| file.extension().is_none_or(|kind| kind != "pyc"))
-        .map(|file| Path::new("usr/local/share/ring3").join(file.strip_prefix(tree).unwrap()));
-    let expected =
-        expected.into_iter().map(PathBuf::from).chain(hosting).map(|file| root.join(file));
+        .map(|file| shared(file, tree));
+    let scripts = files(&tree.join("etc/bpftrace")).into_iter();
+    let scripts = scripts.map(|file| shared(file, &tree.join("etc")));
+    let expected = expected.into_iter().map(PathBuf::from).chain(hosting).chain(scripts);
+    let expected = expected.map(|file| root.join(file));
     assert_eq!(files(&root), expected.collect());
     assert!(root.join("etc/ring3").is_dir());
     assert!(!make(folder.path(), &folder.path().join("nothing")));
