@@ -15,24 +15,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use probe::{probe, sdt};
 
-/// How many watch each of the points of requests. A tool finds the counter by the point's note.
+/// How many watch points of requests. A tool finds the counter by the point's note.
 #[unsafe(link_section = ".probes")]
-static SUBMIT: AtomicU16 = AtomicU16::new(0);
-#[unsafe(link_section = ".probes")]
-static COMPLETION: AtomicU16 = AtomicU16::new(0);
-#[unsafe(link_section = ".probes")]
-static DOORBELL: AtomicU16 = AtomicU16::new(0);
+static WATCHERS: AtomicU16 = AtomicU16::new(0);
 
-/// Whether somebody watches [`submit`].
+/// Whether somebody watches [`submit`], [`doorbell`] or [`completion`].
 #[inline(always)]
-pub fn submit_is_watched() -> bool {
-    SUBMIT.load(Ordering::Relaxed) != 0
-}
-
-/// Whether somebody watches [`completion`].
-#[inline(always)]
-pub fn completion_is_watched() -> bool {
-    COMPLETION.load(Ordering::Relaxed) != 0
+pub fn requests_are_watched() -> bool {
+    WATCHERS.load(Ordering::Relaxed) != 0
 }
 
 /// A queue of a disk, which `queue` stands for, hands a request to the device. Until its
@@ -41,29 +31,21 @@ pub fn completion_is_watched() -> bool {
 #[cold]
 #[inline(never)]
 pub fn submit(queue: usize, token: u64, operation: u8, lba: u64, blocks: u32) {
-    sdt!([sym "{}" SUBMIT], ring3, submit, queue, token, operation, lba, blocks,);
+    sdt!([sym "{}" WATCHERS], ring3, submit, queue, token, operation, lba, blocks,);
+}
+
+/// A queue of a disk tells the device about so many requests, by one write to a register.
+#[cold]
+#[inline(never)]
+pub fn doorbell(queue: usize, requests: usize) {
+    sdt!([sym "{}" WATCHERS], ring3, doorbell, queue, requests,);
 }
 
 /// The request with this token has ended, with an errno, or well with 0.
 #[cold]
 #[inline(never)]
 pub fn completion(queue: usize, token: u64, errno: i32) {
-    sdt!([sym "{}" COMPLETION], ring3, completion, queue, token, errno,);
-}
-
-/// A driver tells its device about what lies in memory by writing `value` to the register at
-/// offset `at` of its BAR.
-#[inline(always)]
-pub fn doorbell(at: u64, value: u32) {
-    if DOORBELL.load(Ordering::Relaxed) != 0 {
-        watched_doorbell(at, value);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn watched_doorbell(at: u64, value: u32) {
-    sdt!([sym "{}" DOORBELL], ring3, doorbell, at, value,);
+    sdt!([sym "{}" WATCHERS], ring3, completion, queue, token, errno,);
 }
 
 /// A driver resets its controller.

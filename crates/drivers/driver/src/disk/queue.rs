@@ -129,30 +129,37 @@ impl<H: Hardware> DiskQueue<H> {
         self.restart_clocks();
     }
 
-    /// Shows what was submitted since the last time to whoever watches.
+    /// Hands what was submitted to the device, unless it does not know this queue any more: then the
+    /// next `reap` or `tick` repeats it.
+    #[inline(always)]
+    fn ring_now(&mut self) {
+        if self.is_current_generation() {
+            self.hardware.set_armed(self.waiter.armed());
+            self.publish();
+        }
+    }
+
+    /// The same, and shows what that is to whoever watches.
     #[cold]
     #[inline(never)]
-    fn show_submitted(&mut self) {
+    fn ring_watched(&mut self) {
         let queue = &raw const *self as usize;
+        let mut requests = 0;
         for slot in self.slots.since(self.shown) {
             let Request { operation, lba, blocks, token, .. } = slot.request;
             probes::submit(queue, token, operation as u8, lba, blocks);
+            requests += 1;
+        }
+        if requests > 0 {
+            probes::doorbell(queue, requests);
         }
         self.shown = self.slots.next();
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn show_completed(&self, done: &[Completion]) {
-        let queue = &raw const *self as usize;
-        for Completion { token, result, .. } in done {
-            probes::completion(queue, *token, result.map_or_else(IoError::errno, |()| 0));
-        }
+        self.ring_now();
     }
 
     /// Takes completions, of reads first.
-    #[inline]
-    fn reap_some(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+    #[inline(always)]
+    fn reap_now(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
         self.hardware.set_armed(self.waiter.armed());
         if self.is_current_generation() && self.ended.is_empty() {
             let count = self.hardware.take_reads(&mut self.slots, done);
@@ -164,6 +171,18 @@ impl<H: Hardware> DiskQueue<H> {
             return self.reap_any(done, count);
         }
         self.reap_unusual(done)
+    }
+
+    /// The same, and shows them to whoever watches.
+    #[cold]
+    #[inline(never)]
+    fn reap_watched(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
+        let queue = &raw const *self as usize;
+        let count = self.reap_now(done)?;
+        for Completion { token, result, .. } in &done[..count] {
+            probes::completion(queue, *token, result.map_or_else(IoError::errno, |()| 0));
+        }
+        Ok(count)
     }
 
     /// Has the time of what the device was given since the last call begin now.
@@ -333,25 +352,17 @@ impl<H: Hardware> Queue for DiskQueue<H> {
     }
 
     fn ring(&mut self) {
-        // If the device does not know this queue any more, the next `reap` or `tick` repeats what
-        // was submitted.
-        if self.is_current_generation() {
-            if probes::submit_is_watched() {
-                self.show_submitted();
-            }
-            self.hardware.set_armed(self.waiter.armed());
-            self.publish();
+        if probes::requests_are_watched() {
+            return self.ring_watched();
         }
+        self.ring_now();
     }
 
     fn reap(&mut self, done: &mut [Completion]) -> Result<usize, Error> {
-        let taken = self.reap_some(done);
-        if probes::completion_is_watched()
-            && let Ok(count) = taken
-        {
-            self.show_completed(&done[..count]);
+        if probes::requests_are_watched() {
+            return self.reap_watched(done);
         }
-        taken
+        self.reap_now(done)
     }
 
     fn detach(&mut self) -> Result<Saved, Error> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ring3_class::Saved;
 use ring3_class::net::{Checksum, Counters, Limits, Meta, Packet, Provided, Queue, QueueSettings};
 use ring3_device::wait::Waiter;
-use ring3_device::{Bar, Error, probes};
+use ring3_device::{Bar, Error};
 use ring3_spec::e1000::receive::status;
 
 use super::nic::E1000Shared;
@@ -54,7 +54,6 @@ impl CardQueue {
     #[inline]
     pub(super) fn publish_received(&mut self) {
         if let Some(tail) = self.rx.ring.publish() {
-            probes::doorbell(self.receive_tail, tail);
             self.bar.write32(self.receive_tail, tail);
         }
     }
@@ -99,7 +98,6 @@ impl CardQueue {
     #[inline]
     fn sent(&mut self, provided: Provided) -> Provided {
         if let Some(tail) = self.tx.ring.publish() {
-            probes::doorbell(self.transmit_tail, tail);
             self.bar.write32(self.transmit_tail, tail);
         }
         provided

@@ -21,7 +21,7 @@ use ring3_class::Saved;
 use ring3_class::block::{Completion, Data, Info, IoError, Operation, Request};
 use ring3_device::dma::{Claims, DmaBuffer};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
-use ring3_device::{Bar, Error, Registers, probes};
+use ring3_device::{Bar, Error, Registers};
 use ring3_spec::nvme::registers::{completion_doorbell, submission_doorbell};
 use ring3_spec::nvme::{
     self, COMPLETION_WORDS, PHASE_BIT, PHASE_WORD, SUBMISSION_WORDS, Submission, Success,
@@ -315,7 +315,6 @@ impl Hardware for QueuePair {
     #[inline]
     fn ring(&mut self) {
         if let Some(tail) = self.submission.publish() {
-            probes::doorbell(self.submission_doorbell, tail);
             self.bar.write32(self.submission_doorbell, tail);
         }
     }

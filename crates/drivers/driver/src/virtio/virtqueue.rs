@@ -2,7 +2,7 @@
 
 use ring3_device::dma::{Arena, Claims, DmaBuffer};
 use ring3_device::ring::{PackedRing, SplitRing};
-use ring3_device::{Bar, Error, probes};
+use ring3_device::{Bar, Error};
 use ring3_spec::virtio::ring::{self, NEXT};
 use ring3_spec::virtio::{EVENT_IDX, RING_PACKED};
 
@@ -30,7 +30,6 @@ impl Doorbell {
     /// [virtio 4.1.5.2]
     #[inline]
     fn ring(&self) {
-        probes::doorbell(self.at, self.queue.into());
         self.bar.write16(self.at, self.queue);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ring3_device::dma::Arena;
 use ring3_device::ring::hand_over;
-use ring3_device::{Bar, Deadline, Error, Registers, poll_until, probes};
+use ring3_device::{Bar, Deadline, Error, Registers, poll_until};
 use ring3_spec::ahci::port::{
     self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData,
 };
@@ -333,7 +333,6 @@ impl Port {
         if queued {
             bar.write32(port::active(self.index).offset(), slots);
         }
-        probes::doorbell(port::issue(self.index).offset(), slots);
         bar.write32(port::issue(self.index).offset(), slots);
     }
 
