@@ -129,8 +129,8 @@ impl<H: Hardware> DiskQueue<H> {
         self.restart_clocks();
     }
 
-    /// Hands what was submitted to the device, unless it does not know this queue any more: then the
-    /// next `reap` or `tick` repeats it.
+    /// Hands what was submitted to the device, unless it does not know this queue any more: then
+    /// the next `reap` or `tick` repeats it.
     #[inline(always)]
     fn ring_now(&mut self) {
         if self.is_current_generation() {
