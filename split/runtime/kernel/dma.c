@@ -49,6 +49,7 @@ void *split_dma_alloc(struct split_host *host, struct device *device, size_t siz
 {
 	struct dma_account *account;
 	unsigned long flags;
+	dma_addr_t given; /* not read again from *bus, which a user half may write meanwhile */
 	void *address;
 	int error;
 
@@ -57,16 +58,18 @@ void *split_dma_alloc(struct split_host *host, struct device *device, size_t siz
 	account = kmalloc(sizeof(*account), gfp & (GFP_KERNEL | GFP_ATOMIC));
 	if (!account)
 		goto unaccounted;
-	address = dma_alloc_attrs(device, size, bus, gfp & PERMITTED, attributes);
+	address = dma_alloc_attrs(device, size, &given, gfp & PERMITTED, attributes);
 	if (!address)
 		goto unallocated;
-	*account = (struct dma_account){ device, size, *bus, attributes };
+	*account = (struct dma_account){ device, size, given, attributes };
 	xa_lock_irqsave(&host->dma, flags);
 	error = xa_err(__xa_store(&host->dma, (unsigned long)address, account, GFP_ATOMIC));
 	xa_unlock_irqrestore(&host->dma, flags);
-	if (!error)
+	if (!error) {
+		*bus = given;
 		return address;
-	dma_free_attrs(device, size, address, *bus, attributes);
+	}
+	dma_free_attrs(device, size, address, given, attributes);
 unallocated:
 	kfree(account);
 unaccounted:
