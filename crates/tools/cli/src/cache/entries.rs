@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 23] = [
+const FETCHED: [(&str, &str); 24] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
@@ -25,6 +25,7 @@ const FETCHED: [(&str, &str); 23] = [
     ("kbuild", "tools that build kernels"),
     ("kexec", "kexec for guests"),
     ("lwip", "lwIP's source, for ring3 dde"),
+    ("mdbook", "mdBook, for make site"),
     ("network", "network programs for guests"),
     ("python", "Python packages of ring3 split"),
     ("rivals", "QEMU's own NVMe driver"),
