@@ -34,7 +34,7 @@ pub fn submit(queue: usize, token: u64, operation: u8, lba: u64, blocks: u32) {
     sdt!([sym "{}" WATCHERS], ring3, submit, queue, token, operation, lba, blocks,);
 }
 
-/// A queue of a disk tells the device about so many requests, by one write to a register.
+/// A queue of a disk rings for so many requests: one write to a register at most.
 #[cold]
 #[inline(never)]
 pub fn doorbell(queue: usize, requests: usize) {

@@ -150,7 +150,7 @@ impl<H: Hardware> DiskQueue<H> {
             probes::submit(queue, token, operation as u8, lba, blocks);
             requests += 1;
         }
-        if requests > 0 {
+        if requests > 0 && self.is_current_generation() {
             probes::doorbell(queue, requests);
         }
         self.shown = self.slots.next();
