@@ -72,8 +72,7 @@ fn throughput(
         soaked = soaker.as_ref().map_or(0, Soaker::count) - steps;
         cost = meter.read();
     })?;
-    let (operations, elapsed) =
-        (outcome.operations.max(1) as f64, cost.elapsed.as_secs_f64().max(1e-9));
+    let operations = outcome.operations.max(1) as f64;
     let mut put = |metric: &str, value: f64| into.values.insert(metric.into(), value);
     put("iops", outcome.iops());
     put("mib_s", outcome.iops() * f64::from(load.workload.bytes) / f64::from(1 << 20));
@@ -89,13 +88,10 @@ fn throughput(
             );
         }
         None => {
-            let cpu = (cost.process + cost.driver.unwrap_or_default()).as_secs_f64();
-            put("cpu_percent", 100.0 * cpu / elapsed);
-            put("cpu_us_per_op", cpu * 1e6 / operations);
-            put(
-                "machine_busy_percent",
-                100.0 * cost.machine.as_secs_f64() / (elapsed * method.cpus as f64),
-            );
+            let cpu = cost.process + cost.driver.unwrap_or_default();
+            put("cpu_percent", cost.percent(cpu, 1));
+            put("cpu_us_per_op", cpu.as_secs_f64() * 1e6 / operations);
+            put("machine_busy_percent", cost.percent(cost.machine, method.cpus));
             put("machine_us_per_op", cost.machine.as_secs_f64() * 1e6 / operations);
         }
     }

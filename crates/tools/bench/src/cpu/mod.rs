@@ -42,6 +42,20 @@ pub struct Cost {
     pub switches: u64,
 }
 
+impl Cost {
+    /// The time in which `cpus` processors were not idle, together.
+    pub fn busy(&self, cpus: usize) -> Option<Duration> {
+        self.idle.map(|idle| (self.elapsed * cpus as u32).saturating_sub(idle))
+    }
+
+    /// What `time` is of the time of `cpus` processors, in percent.
+    pub fn percent(&self, time: Duration, cpus: usize) -> f64 {
+        let all = self.elapsed * cpus as u32;
+        // The quotient first: the product's rounding made 100.00000000000001 % of the whole.
+        100.0 * (time.as_secs_f64() / all.as_secs_f64().max(1e-9))
+    }
+}
+
 /// Counts cost from its start on.
 pub struct Meter {
     driver: Option<u32>,
@@ -157,6 +171,16 @@ mod tests {
     fn idle_and_iowait_are_not_busy() {
         let text = "cpu  100 1 20 9999 500 3 4 2 0 0\ncpu0 1 2 3\n";
         assert_eq!(busy_time(text), Some(Duration::from_millis(1300)));
+    }
+
+    #[test]
+    fn processors_that_were_never_idle_were_busy_for_100_percent() {
+        // By the product first, it is more than 100 for one time in ten.
+        for nanos in [3_428_339_667, 1_000_000_007, 2_999_999_999] {
+            let elapsed = Duration::from_nanos(nanos);
+            let cost = Cost { elapsed, idle: Some(Duration::ZERO), ..Cost::default() };
+            assert_eq!(cost.percent(cost.busy(2).unwrap(), 2), 100.0, "{elapsed:?}");
+        }
     }
 
     #[test]

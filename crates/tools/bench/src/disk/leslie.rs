@@ -151,8 +151,8 @@ impl Leslie {
                 cost.idle = cost.idle.map(|idle| idle + behind);
             }
             throughput(&mut into, load, &outcome, &cost);
-            if let Some(idle) = cost.idle {
-                busy(&mut into, "busy_percent", gauge, &outcome, &cost, idle);
+            if let Some(time) = cost.busy(gauge.cpus) {
+                busy(&mut into, "busy_percent", gauge, &outcome, &cost, time);
             }
         }
         if let Some(soaking) = gauge.soaker {
@@ -168,9 +168,8 @@ impl Leslie {
             if !gauge.idle {
                 throughput(&mut into, load, &outcome, &cost);
             }
-            let idle = (cost.elapsed * gauge.cpus as u32)
-                .saturating_sub(soaker.busy(cost.elapsed, after - before));
-            busy(&mut into, "soaked_busy_percent", gauge, &outcome, &cost, idle);
+            let time = soaker.busy(cost.elapsed, after - before);
+            busy(&mut into, "soaked_busy_percent", gauge, &outcome, &cost, time);
         }
         Ok(into.with("errors", errors as f64))
     }
@@ -210,20 +209,19 @@ fn throughput(into: &mut Measurement, load: Workload, outcome: &Outcome, cost: &
     put("switches_per_op", cost.switches as f64 / outcome.operations.max(1) as f64);
 }
 
-/// What was not idle, in percent of all processors, and per request.
+/// The time that was not idle, in percent of all processors, and per request.
 fn busy(
     into: &mut Measurement,
     metric: &str,
     gauge: Gauge,
     outcome: &Outcome,
     cost: &Cost,
-    idle: Duration,
+    time: Duration,
 ) {
-    let all = cost.elapsed * gauge.cpus as u32;
-    let busy = all.saturating_sub(idle).as_secs_f64();
-    into.values.insert(metric.into(), 100.0 * busy / all.as_secs_f64().max(1e-9));
+    into.values.insert(metric.into(), cost.percent(time, gauge.cpus));
     if metric == "busy_percent" || !gauge.idle {
-        into.values.insert("busy_us_per_op".into(), busy * 1e6 / outcome.operations.max(1) as f64);
+        let each = time.as_secs_f64() * 1e6 / outcome.operations.max(1) as f64;
+        into.values.insert("busy_us_per_op".into(), each);
     }
 }
 

@@ -60,16 +60,14 @@ impl Work {
         let (meter, mut cost) = (Meter::start(None), Cost::default());
         let timed = Load { latency: true, ..Load::new(load, Limit::Time(time)) };
         let outcome = run(&mut *target, &timed, &mut || cost = meter.read())?;
-        let all = (cost.elapsed * cpus as u32).as_secs_f64().max(1e-9);
         let operations = outcome.operations.max(1) as f64;
         let mut put = |metric: &str, value: f64| into.values.insert(metric.into(), value);
         put("iops", outcome.iops());
         put("switches_per_op", cost.switches as f64 / operations);
         put("errors", outcome.errors as f64);
-        if let Some(idle) = cost.idle {
-            let busy = (all - idle.as_secs_f64()).max(0.0);
-            put("busy_percent", 100.0 * busy / all);
-            put("busy_us_per_op", busy * 1e6 / operations);
+        if let Some(busy) = cost.busy(cpus) {
+            put("busy_percent", cost.percent(busy, cpus));
+            put("busy_us_per_op", busy.as_secs_f64() * 1e6 / operations);
         }
         if let Some(latency) = outcome.latency {
             put("latency_us_p50", latency.p50);

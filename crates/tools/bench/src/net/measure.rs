@@ -93,8 +93,7 @@ pub fn measure(
     user.ask(&Ask::Stop(id))?;
     user.drain(load)?;
     let tally = user.ask(&Ask::Tell(id))?;
-    let idle = cost.idle.map(|idle| (cost.elapsed * method.cpus as u32).saturating_sub(idle));
-    cost_of(&mut into, method, &work, &cost, busy.or(idle));
+    cost_of(&mut into, method, &work, &cost, busy.or(cost.busy(method.cpus)));
     rate_of(&mut into, load, &work, &cost, (tally.sent, tally.received));
     if load.kind == Kind::Echo(1) && method.instruction_ns.is_none() {
         into = into.with("latency_us_p50", tally.p50_us).with("latency_us_p99", tally.p99_us);
@@ -126,14 +125,9 @@ fn idle(
 
 /// The busy share of the machine by the kernel's idle time, and that of the driver's process.
 pub fn shares_of(into: &mut Measurement, method: &Method, cost: &Cost) {
-    let all = (cost.elapsed * method.cpus as u32).as_secs_f64().max(1e-9);
-    let busy = cost.idle.map(|idle| (all - idle.as_secs_f64()).max(0.0));
-    let shares = [
-        ("busy_percent", busy),
-        ("driver_cpu_percent", cost.driver.map(|driver| driver.as_secs_f64())),
-    ];
-    for (metric, share) in shares {
-        share.and_then(|share| into.values.insert(metric.into(), 100.0 * share / all));
+    let shares = [("busy_percent", cost.busy(method.cpus)), ("driver_cpu_percent", cost.driver)];
+    for (metric, time) in shares {
+        time.and_then(|time| into.values.insert(metric.into(), cost.percent(time, method.cpus)));
     }
 }
 
@@ -150,14 +144,10 @@ fn cost_of(
     put("switches_per_op", cost.switches as f64 / packets);
     if let Some(driver) = cost.driver {
         put("driver_cpu_us_per_op", driver.as_secs_f64() * 1e6 / packets);
-        put(
-            "driver_cpu_percent",
-            100.0 * driver.as_secs_f64() / cost.elapsed.as_secs_f64().max(1e-9),
-        );
+        put("driver_cpu_percent", cost.percent(driver, 1));
     }
     let Some(busy) = busy else { return };
-    let all = (cost.elapsed * method.cpus as u32).as_secs_f64().max(1e-9);
-    put("busy_percent", 100.0 * busy.as_secs_f64() / all);
+    put("busy_percent", cost.percent(busy, method.cpus));
     match method.instruction_ns {
         Some(nanos) => put("instructions_per_op", busy.as_nanos() as f64 / nanos / packets),
         None => put("busy_us_per_op", busy.as_secs_f64() * 1e6 / packets),

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::measure::{Method, PATIENCE};
 use super::streams::{SINK, SOURCE};
 use crate::Error;
-use crate::cpu::{Meter, Soaker};
+use crate::cpu::{Cost, Meter, Soaker};
 use crate::report::Measurement;
 
 /// Bytes of a call.
@@ -87,22 +87,24 @@ pub fn measure_stream(
     let (bytes, steps, cost) = run(method.time, soaker.as_ref()).map_err(failed)?;
     let into = told(into, way, bytes, &before, &Connection::of(&stream).map_err(failed)?);
     close(way, stream);
-    let idle = cost.idle.map(|idle| (cost.elapsed * method.cpus as u32).saturating_sub(idle));
-    let busy =
-        soaker.as_ref().map(|soaker| soaker.busy(cost.elapsed, steps)).or(idle).unwrap_or_default();
-    Ok(filled(into, method, bytes, cost.elapsed, busy))
+    let busy = soaker
+        .as_ref()
+        .map(|soaker| soaker.busy(cost.elapsed, steps))
+        .or(cost.busy(method.cpus))
+        .unwrap_or_default();
+    Ok(filled(into, method, bytes, &cost, busy))
 }
 
 fn filled(
     into: Measurement,
     method: &Method,
     bytes: u64,
-    elapsed: Duration,
+    cost: &Cost,
     busy: Duration,
 ) -> Measurement {
-    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let seconds = cost.elapsed.as_secs_f64().max(1e-9);
     let into = into.with("mib_s", bytes as f64 / f64::from(1 << 20) / seconds);
-    let into = into.with("busy_percent", 100.0 * busy.as_secs_f64() / seconds / method.cpus as f64);
+    let into = into.with("busy_percent", cost.percent(busy, method.cpus));
     match method.instruction_ns {
         None => into,
         Some(nanos) => into
@@ -210,8 +212,8 @@ mod tests {
         let method =
             Method { time: Duration::ZERO, instruction_ns: Some(16.0), soaker_step: None, cpus: 1 };
         let into = Measurement::new(1, Way::In, "kernel");
-        let into =
-            filled(into, &method, 1 << 20, Duration::from_secs(1), Duration::from_millis(16));
+        let cost = Cost { elapsed: Duration::from_secs(1), ..Cost::default() };
+        let into = filled(into, &method, 1 << 20, &cost, Duration::from_millis(16));
         assert_eq!((into.values["mib_s"], into.values["busy_percent"]), (1.0, 1.6));
         assert_eq!(into.values["bytes_per_instruction"], f64::from(1 << 20) / 1e6);
     }
