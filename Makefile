@@ -7,7 +7,7 @@ OUT   ?= out
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-c uninstall deb release site demo test test-quick \
-        test-array bench bench-restart figures study lint fmt
+        test-array bench bench-restart figures papers study lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -94,11 +94,12 @@ install-link:
 	@install -d $(LIB) && ln -sf $(SONAME) $(LIB)/libring3.so
 	@install -D -m 644 -t $(ROOT)/include crates/tools/capi/include/ring3.h
 
-# What C programs are compiled with.
+# What C programs are compiled with. Three quarters of the archive are the compiler's intermediate
+# code, which no C linker reads.
 install-dev: install-link
 	@$(call built,libring3.a)
 	@install -D -m 644 -t $(LIB) $(BIN)/libring3.a
-	@$(call strip_file,$(LIB)/libring3.a,--strip-debug)
+	@$(call strip_file,$(LIB)/libring3.a,--strip-debug -R .llvmbc -R .llvmcmd)
 	@$(call put,$(LIB)/pkgconfig,ring3.pc)
 
 # What hosted drivers are built of.
@@ -186,6 +187,15 @@ figures: setup build ## the papers' disk figures into OUT: hours
 	    --out $(OUT)
 	@$(RING3) bench disk --timeline --controller ahci --controller nvme --out $(OUT)
 	@$(RING3) bench disk --work --out $(OUT)
+
+# Interrupted, it goes on where it was.
+papers: setup build ## the figures in docs/papers anew, by short rounds: about 12 minutes
+	@$(RING3) report --run --quick --from $(OUT)/report --out $(OUT)/report.html
+	@rm -rf docs/papers/reports && mkdir -p docs/papers/reports
+	@cd $(OUT)/report && cp --parents places.json parts/*/*.json $(CURDIR)/docs/papers/reports
+	@cd docs/papers/reports/parts && rm -f */begun.json */done.json
+	@$(RING3) report --from docs/papers/reports \
+	    --pages README.md docs/papers/*.md docs/report.md
 
 # The first time takes about 10 minutes.
 study: build ## how much of each network, SCSI, ATA and sound driver is critical, into OUT

@@ -382,16 +382,39 @@ pub fn lines() -> impl Iterator<Item = (&'static str, &'static str, String)> {
     LINES.iter().map(|line| (line.device, line.what, format!("{}: {}", line.device, line.what)))
 }
 
+/// The lines that say most, for who reads a few.
+pub const BRIEF: [&str; 9] = [
+    "e1000: lines of the driver in the kernel",
+    "e1000: TCP sent",
+    "e1000: TCP received",
+    "e1000: UDP echo, one packet under way",
+    "e1000: silence when it is killed",
+    "NVMe: 4 KiB reads a second, 32 in flight",
+    "NVMe: instructions for such a read",
+    "NVMe: a read, one in flight (wall clock)",
+    "NVMe: silence when it is killed",
+];
+
 /// The table as Markdown has it, or as text.
 pub fn render(report: &Report, markdown: bool) -> String {
+    let table = table_of(report, lines().map(|(_, _, name)| name));
+    if markdown { table.markdown() } else { table.text() }
+}
+
+/// The lines of [`BRIEF`], as Markdown.
+pub fn in_brief(report: &Report) -> String {
+    table_of(report, BRIEF.map(Into::into)).markdown()
+}
+
+fn table_of(report: &Report, names: impl IntoIterator<Item = String>) -> Table {
     let mut table = Table::new("", PLACES).left(&[1, 2, 3, 4]);
-    for (_, _, name) in lines() {
+    for name in names {
         let cell = |place: &str| {
             Cell::of(report, &name, place).map_or_else(String::new, |cell| cell.to_string())
         };
         table.line(&name, PLACES.map(cell));
     }
-    if markdown { table.markdown() } else { table.text() }
+    table
 }
 
 /// A figure, or words in its place.
@@ -553,6 +576,12 @@ mod tests {
         let split = cell(&report, "NVMe: lines of the driver in the kernel", "split");
         assert!(split.starts_with("no:") && split.contains("2940 of 12577 lines"), "{split}");
         assert_eq!(cell(&report, "NVMe: lines of the driver in the kernel", "native"), "0");
+    }
+
+    #[test]
+    fn the_brief_table_has_lines_of_the_whole_one() {
+        let names: Vec<_> = lines().map(|(_, _, name)| name).collect();
+        assert!(BRIEF.iter().all(|name| names.iter().any(|one| one == name)));
     }
 
     #[test]

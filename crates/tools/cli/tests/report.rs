@@ -268,3 +268,97 @@ fn a_browser_loads_the_page_from_its_file_without_an_error_and_draws_every_plot(
         assert_eq!(title, format!("drawn {plots} of {plots}, wide true"), "{size}: {said}");
     }
 }
+
+const MARKED: &str =
+    "# A page\n\n<!-- ring3 report: L8 -->\nold\n<!-- end of L8 -->\n\nkept | it\n";
+
+/// `ring3 report --pages` over a page with `text`; what it has then.
+fn paged(from: &Path, text: &str, more: &[&str]) -> (String, Output) {
+    let page = from.join("page.md");
+    fs::write(&page, text).unwrap();
+    let words = ["report", "--from", from.to_str().unwrap(), "--pages", page.to_str().unwrap()];
+    let output = ring3(&[&words, more].concat());
+    (fs::read_to_string(page).unwrap(), output)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_block_of_a_document_has_paper_ours_ratio_and_by_what_it_was_measured() {
+    let folder = stored();
+    let (text, output) = paged(folder.path(), MARKED, &[]);
+    assert!(output.status.success(), "{}", said(&output));
+    let plain: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(plain.starts_with("# A page <!-- ring3 report: L8 --> | "), "{text}");
+    assert!(plain.ends_with("<!-- end of L8 --> kept | it"), "{text}");
+    let line =
+        "| processor at one sector, driver in a process | 61.0 % | 96.0 % | 1.57 | section 4.1 |";
+    assert!(plain.contains(line), "{text}");
+    assert!(plain.contains("| leslie-ahci | instructions | 20") && !text.contains("old"), "{text}");
+}
+
+#[test]
+fn a_page_whose_blocks_are_as_they_shall_be_passes_the_check_and_is_not_written() {
+    let folder = stored();
+    let (text, _) = paged(folder.path(), MARKED, &[]);
+    let (same, output) = paged(folder.path(), &text, &["--check"]);
+    assert!(output.status.success() && same == text, "{}", said(&output));
+}
+
+#[test]
+fn a_figure_changed_by_hand_fails_the_check_and_stays() {
+    let folder = stored();
+    let (text, _) = paged(folder.path(), MARKED, &[]);
+    let changed = text.replace("96.0 %", "16.0 %");
+    let (same, output) = paged(folder.path(), &changed, &["--check"]);
+    assert!(!output.status.success() && same == changed);
+    assert!(said(&output).contains("a block is not what the reports make"), "{}", said(&output));
+}
+
+#[test]
+fn a_mark_without_its_end_and_a_figure_without_a_report_leave_the_page_as_it_is() {
+    let folder = stored();
+    for (text, why) in [
+        ("<!-- ring3 report: L8 -->\nwords\n", "has no line <!-- end of L8 -->"),
+        ("<!-- ring3 report: L8 -->\n<!-- end of L9 -->\n", "has no line <!-- end of L8 -->"),
+        ("<!-- ring3 report: X1 -->\n<!-- end of X1 -->\n", "no figure has this name"),
+        ("<!-- ring3 report: E5 -->\n<!-- end of E5 -->\n", "measure with ring3 bench loopback"),
+    ] {
+        let (same, output) = paged(folder.path(), text, &[]);
+        assert!(!output.status.success() && same == text, "{same}");
+        assert!(said(&output).contains(why), "{}", said(&output));
+    }
+}
+
+/// A repository in which the code of `folder` was last changed `days` ago.
+fn with_code(folder: &Path, days: i64) {
+    let date = time::OffsetDateTime::now_utc() - time::Duration::days(days);
+    let date = date.format(&time::format_description::well_known::Rfc3339).unwrap();
+    fs::create_dir_all(folder.join("crates/drivers")).unwrap();
+    fs::write(folder.join("crates/drivers/a.rs"), "").unwrap();
+    for words in [&["init", "-q"][..], &["add", "crates"], &["commit", "-qm", "code"]] {
+        let git = Command::new("git")
+            .args(["-c", "user.name=a", "-c", "user.email=a@example.com"])
+            .args(words)
+            .current_dir(folder)
+            .env("GIT_COMMITTER_DATE", &date)
+            .status();
+        assert!(git.unwrap().success(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_block_says_that_its_code_is_newer_and_beyond_the_limit_there_is_none() {
+    for (days, old, is_made) in [(8, true, true), (8, true, false), (-8, false, true)] {
+        let folder = stored();
+        // The reports are of now: the code is as many days newer as it is of the future.
+        with_code(folder.path(), -days);
+        let limit = if is_made { "30" } else { "7" };
+        let (text, output) = paged(folder.path(), MARKED, &["--days", limit]);
+        assert_eq!(output.status.success(), is_made, "{}", said(&output));
+        assert_eq!(text.contains("**Older than the code**"), old && is_made, "{text}");
+        assert_eq!(said(&output).contains("7 is the limit"), !is_made, "{}", said(&output));
+    }
+}

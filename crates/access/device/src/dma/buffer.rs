@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::ledger::RangeAllocator;
+use super::segment::in_page;
 use super::{Arena, Segment, Span, bytes};
 use crate::Error;
 
@@ -35,9 +36,6 @@ const PAIR: u32 = 16;
 /// Bytes of the header that such a pair ends with: that of a virtio network card's packets.
 const HEADER: u32 = 12;
 
-/// The smallest page of a device.
-const PAGE: usize = 4096;
-
 // SAFETY: the buffer is an exclusive range of the arena's memory and is only accessed by atomics.
 unsafe impl Send for DmaBuffer {}
 // SAFETY: as above; `&self` methods copy by relaxed atomics, so that threads that race, with each
@@ -49,7 +47,7 @@ impl DmaBuffer {
     /// The `len` bytes at `base` lie in a region of `arena`, where they have the device address
     /// `iova`, and belong to nobody else.
     pub(super) unsafe fn new(arena: Arena, base: NonNull<u8>, iova: u64, len: usize) -> Self {
-        let in_page = if iova.is_multiple_of(4) { len.min(PAGE - iova as usize % PAGE) } else { 0 };
+        let in_page = in_page(iova, len);
         let reach = if base.cast::<u64>().is_aligned() { len.min(u32::MAX as usize) } else { 0 };
         let (within, pairs) =
             (reach.saturating_sub(HEADER as usize), (reach / size_of::<u64>()).saturating_sub(1));

@@ -9,6 +9,25 @@ pub struct Segment {
     pub len: u32,
 }
 
+/// Bytes of the smallest page of a device.
+const PAGE: usize = 4096;
+
+/// Of `len` bytes at `iova`, how many lie in the page of 4 KiB where they begin, if that is at a
+/// multiple of 4; none otherwise. Such bytes are one piece for every device.
+#[inline]
+pub(super) fn in_page(iova: u64, len: usize) -> usize {
+    if iova.is_multiple_of(4) { len.min(PAGE - iova as usize % PAGE) } else { 0 }
+}
+
+impl Segment {
+    /// How many of its bytes lie in the page of 4 KiB where it begins, if that is at a multiple of
+    /// 4; none otherwise. Such bytes are one piece for every device.
+    #[inline]
+    pub fn in_page(&self) -> usize {
+        in_page(self.iova, self.len as usize)
+    }
+}
+
 /// Which lists of segments a device can take in one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SegmentRules {

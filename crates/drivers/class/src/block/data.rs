@@ -138,6 +138,17 @@ impl Data {
         }
     }
 
+    /// The device address of its first byte, and how many of its bytes from there on lie in one
+    /// page of 4 KiB ([`Segment::in_page`]). `None` without bytes, and of foreign memory.
+    #[inline(always)]
+    pub fn first_page(&self) -> Option<(u64, usize)> {
+        match self {
+            Self::Buffer(buffer) => Some((buffer.iova(), buffer.in_page())),
+            Self::Segments(list) => list.first().map(|first| (first.iova, first.in_page())),
+            Self::None | Self::Foreign(_) => None,
+        }
+    }
+
     /// The buffer, if it is one.
     #[inline]
     pub fn into_buffer(self) -> Option<DmaBuffer> {

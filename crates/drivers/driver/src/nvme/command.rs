@@ -128,16 +128,16 @@ impl Encoder {
             Operation::Write if !self.limits.read_only => self.write,
             _ => return None,
         };
-        let Data::Buffer(buffer) = &request.data else { return None };
+        let (address, in_page) = request.data.first_page()?;
         // Where its last byte is. One comparison for both ends: no blocks wrap around to the most
         // of all.
         let further = u64::from(request.blocks.wrapping_sub(1));
         let last = (further << self.limits.block_shift) | self.limits.block_mask;
-        if last >= buffer.in_page() as u64 || request.lba >= self.limits.page_end {
+        if last >= in_page as u64 || request.lba >= self.limits.page_end {
             return None;
         }
         // One page is described by its address alone.
-        Some(transfer.of(id, request.lba, further, request.fua).with_data(buffer.iova(), 0))
+        Some(transfer.of(id, request.lba, further, request.fua).with_data(address, 0))
     }
 
     fn transfer(&self, slot: u16, request: &Request) -> Result<Submission, IoError> {
@@ -207,16 +207,43 @@ mod tests {
 
     const LONG: usize = 128 << 10;
 
-    fn encoded(pieces: &[(u64, u32)], sgl: bool) -> Submission {
+    fn encoder(sgl: bool) -> Encoder {
         let arena = Arena::new(Region::new(1 << 20).unwrap(), 0x1000_0000);
         let info = Info {
             max_transfer: LONG as u32,
             ..Ram::new(512, 1 << 20, 1 << 20).unwrap().info().clone()
         };
-        let encoder =
-            Encoder::new(1, &info, Lists::new(&arena, 1, LONG as u32, PAGE.into()).unwrap(), sgl);
+        Encoder::new(1, &info, Lists::new(&arena, 1, LONG as u32, PAGE.into()).unwrap(), sgl)
+    }
+
+    fn reading(pieces: &[(u64, u32)]) -> Request {
         let bytes: u32 = pieces.iter().map(|&(_, len)| len).sum();
-        encoder.encode(0, &Request::read(0, 7, bytes / 512, scattered(pieces))).unwrap()
+        Request::read(0, 7, bytes / 512, scattered(pieces))
+    }
+
+    fn encoded(pieces: &[(u64, u32)], sgl: bool) -> Submission {
+        encoder(sgl).encode(0, &reading(pieces)).unwrap()
+    }
+
+    #[test]
+    fn a_piece_within_a_page_goes_the_short_way_and_to_the_same_command() {
+        for piece in [(0x8000_0000, 4096), (0x8000_0200, 512), (0x8000_0e00, 512)] {
+            let command = encoder(false).page_transfer(0, &reading(&[piece]));
+            assert_eq!(command, Some(encoded(&[piece], false)), "{piece:x?}");
+        }
+    }
+
+    #[test]
+    fn what_crosses_a_page_begins_within_a_word_or_has_several_pieces_goes_the_long_way() {
+        for pieces in [
+            &[(0x8000_0e00, 1024)][..],
+            &[(0x8000_0002, 512)],
+            &[(0x8000_0000, 8192)],
+            &[(0x8000_0000, 512), (0x8000_0200, 512)],
+        ] {
+            let command = encoder(false).page_transfer(0, &reading(pieces));
+            assert_eq!(command, None, "{pieces:x?}");
+        }
     }
 
     #[test]

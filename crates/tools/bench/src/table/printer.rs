@@ -52,9 +52,15 @@ impl Table {
         table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
     }
 
-    /// As Markdown has tables.
+    /// As Markdown has tables. What would end a cell, or be a tag of HTML, is words there.
     pub fn markdown(&self) -> String {
-        self.comfy(ASCII_MARKDOWN).to_string() + "\n"
+        let words = |cell: &String| {
+            cell.replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
+        };
+        let lines = self.lines.iter().map(|line| line.iter().map(words).collect());
+        let table =
+            Self { lines: lines.collect(), head: self.head.clone(), left: self.left.clone() };
+        table.comfy(ASCII_MARKDOWN).to_string() + "\n"
     }
 
     fn comfy(&self, style: TableStyle) -> Comfy {

@@ -11,7 +11,8 @@ pub const PLACES: [Part; 17] = [
         words: "split plan --check @examples/e1000.plan.toml --json",
         quick: "split plan --check @examples/e1000.plan.toml --json",
         gives: Gives::Plan("e1000"),
-        minutes: (1, 1),
+        minutes: 1,
+        quick_seconds: 1,
     },
     Part {
         name: "plan-e1000e",
@@ -19,7 +20,8 @@ pub const PLACES: [Part; 17] = [
         words: "split plan e1000e --json",
         quick: "split plan e1000e --json",
         gives: Gives::Plan("e1000e"),
-        minutes: (1, 1),
+        minutes: 1,
+        quick_seconds: 4,
     },
     Part {
         name: "plan-nvme",
@@ -27,7 +29,8 @@ pub const PLACES: [Part; 17] = [
         words: "split plan nvme --json",
         quick: "split plan nvme --json",
         gives: Gives::Plan("nvme"),
-        minutes: (1, 1),
+        minutes: 1,
+        quick_seconds: 3,
     },
     Part {
         name: "split-e1000",
@@ -35,9 +38,10 @@ pub const PLACES: [Part; 17] = [
         words: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
                 @examples/e1000.annotations.toml --everywhere --rounds 5 --seconds 4 --json",
         quick: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
-                @examples/e1000.annotations.toml --everywhere --rounds 1 --seconds 2 --json",
+                @examples/e1000.annotations.toml --everywhere --rounds 1 --seconds 1 --json",
         gives: Gives::Output,
-        minutes: (30, 6),
+        minutes: 30,
+        quick_seconds: 55,
     },
     Part {
         name: "udp-e1000",
@@ -49,7 +53,8 @@ pub const PLACES: [Part; 17] = [
                 --placement kernel --placement export --placement hosted --rounds 1 --millis \
                 300",
         gives: Gives::Folder,
-        minutes: (8, 3),
+        minutes: 8,
+        quick_seconds: 21,
     },
     Part {
         name: "udp-e1000e",
@@ -61,7 +66,8 @@ pub const PLACES: [Part; 17] = [
                 --placement kernel --placement export --placement hosted --rounds 1 --millis \
                 300",
         gives: Gives::Folder,
-        minutes: (8, 3),
+        minutes: 8,
+        quick_seconds: 17,
     },
     Part {
         name: "tcp-e1000e",
@@ -71,7 +77,8 @@ pub const PLACES: [Part; 17] = [
         quick: "bench tcp --card e1000e --placement kernel --placement export --placement \
                 hosted --rounds 1 --millis 300",
         gives: Gives::Folder,
-        minutes: (6, 2),
+        minutes: 6,
+        quick_seconds: 19,
     },
     Part {
         name: "disk-nvme",
@@ -83,7 +90,8 @@ pub const PLACES: [Part; 17] = [
                 --placement kernel --placement kernel-nomultipath --placement process \
                 --placement export",
         gives: Gives::Folder,
-        minutes: (12, 3),
+        minutes: 12,
+        quick_seconds: 26,
     },
     Part {
         name: "disk-nvme-hosted",
@@ -93,7 +101,8 @@ pub const PLACES: [Part; 17] = [
         quick: "bench disk --mode instructions --rounds 1 --brief --workload randread-4k-qd32 \
                 --placement kernel-nomultipath --placement hosted",
         gives: Gives::Folder,
-        minutes: (8, 2),
+        minutes: 8,
+        quick_seconds: 23,
     },
     Part {
         name: "latency-nvme",
@@ -105,7 +114,8 @@ pub const PLACES: [Part; 17] = [
                 --placement kernel --placement kernel-nomultipath --placement process \
                 --placement export",
         gives: Gives::Folder,
-        minutes: (4, 2),
+        minutes: 4,
+        quick_seconds: 18,
     },
     Part {
         name: "latency-nvme-hosted",
@@ -115,7 +125,8 @@ pub const PLACES: [Part; 17] = [
         quick: "bench disk --mode wall --rounds 1 --millis 500 --workload randread-4k-qd1 \
                 --placement kernel-nomultipath --placement hosted",
         gives: Gives::Folder,
-        minutes: (3, 2),
+        minutes: 3,
+        quick_seconds: 16,
     },
     Part {
         name: "outage-e1000",
@@ -123,7 +134,8 @@ pub const PLACES: [Part; 17] = [
         words: "bench outage --card e1000",
         quick: "bench outage --card e1000 --quick",
         gives: Gives::Folder,
-        minutes: (5, 2),
+        minutes: 5,
+        quick_seconds: 19,
     },
     Part {
         name: "outage-e1000-hosted",
@@ -131,7 +143,8 @@ pub const PLACES: [Part; 17] = [
         words: "bench outage --card e1000 --hosted",
         quick: "bench outage --card e1000 --hosted --quick",
         gives: Gives::Folder,
-        minutes: (5, 2),
+        minutes: 5,
+        quick_seconds: 23,
     },
     Part {
         name: "outage-e1000e",
@@ -139,7 +152,8 @@ pub const PLACES: [Part; 17] = [
         words: "bench outage --card e1000e",
         quick: "bench outage --card e1000e --quick",
         gives: Gives::Folder,
-        minutes: (5, 2),
+        minutes: 5,
+        quick_seconds: 19,
     },
     Part {
         name: "outage-e1000e-hosted",
@@ -147,23 +161,26 @@ pub const PLACES: [Part; 17] = [
         words: "bench outage --card e1000e --hosted",
         quick: "bench outage --card e1000e --hosted --quick",
         gives: Gives::Folder,
-        minutes: (5, 2),
+        minutes: 5,
+        quick_seconds: 23,
     },
     Part {
         name: "restart-nvme",
         about: "kills of ring3's driver of NVMe",
         words: "bench restart --kills 50 --upgrades 0",
-        quick: "bench restart --kills 5 --upgrades 0",
+        quick: "bench restart --quick",
         gives: Gives::Folder,
-        minutes: (7, 3),
+        minutes: 7,
+        quick_seconds: 35,
     },
     Part {
         name: "restart-nvme-hosted",
         about: "kills of Linux's nvme in a process",
         words: "bench restart --kills 20 --upgrades 0 --driver dde:nvme",
-        quick: "bench restart --kills 3 --upgrades 0 --driver dde:nvme",
+        quick: "bench restart --quick --driver dde:nvme",
         gives: Gives::Folder,
-        minutes: (7, 3),
+        minutes: 7,
+        quick_seconds: 50,
     },
 ];
 
@@ -177,7 +194,8 @@ const PAPERS: [Part; 12] = [
         quick: "bench disk --figure leslie --controller ahci --controller ide --controller \
                 nvme --mode instructions --rounds 1 --quick",
         gives: Gives::Folder,
-        minutes: (240, 15),
+        minutes: 240,
+        quick_seconds: 80,
     },
     Part {
         name: "udp-echo",
@@ -185,16 +203,17 @@ const PAPERS: [Part; 12] = [
         words: "bench udp-echo",
         quick: "bench udp-echo --quick",
         gives: Gives::Folder,
-        minutes: (30, 3),
+        minutes: 30,
+        quick_seconds: 17,
     },
     Part {
         name: "timeline",
         about: "where the time of a request goes",
         words: "bench disk --timeline --mode instructions --controller ahci --controller nvme",
-        quick: "bench disk --timeline --mode instructions --controller ahci --controller nvme \
-                --quick",
+        quick: "bench disk --timeline --mode instructions --controller ahci --quick",
         gives: Gives::Folder,
-        minutes: (10, 4),
+        minutes: 10,
+        quick_seconds: 27,
     },
     Part {
         name: "kill",
@@ -202,7 +221,8 @@ const PAPERS: [Part; 12] = [
         words: "bench kill --json",
         quick: "bench kill --quick --json",
         gives: Gives::Output,
-        minutes: (1, 1),
+        minutes: 1,
+        quick_seconds: 1,
     },
     Part {
         name: "faults",
@@ -210,7 +230,8 @@ const PAPERS: [Part; 12] = [
         words: "faults --json",
         quick: "faults --quick --json",
         gives: Gives::Output,
-        minutes: (15, 1),
+        minutes: 15,
+        quick_seconds: 18,
     },
     Part {
         name: "dde",
@@ -218,7 +239,8 @@ const PAPERS: [Part; 12] = [
         words: "bench dde --rounds 3",
         quick: "bench dde --quick",
         gives: Gives::Folder,
-        minutes: (60, 5),
+        minutes: 60,
+        quick_seconds: 31,
     },
     Part {
         name: "irq-delay",
@@ -226,7 +248,8 @@ const PAPERS: [Part; 12] = [
         words: "bench irq-delay",
         quick: "bench irq-delay --quick",
         gives: Gives::Folder,
-        minutes: (5, 2),
+        minutes: 5,
+        quick_seconds: 18,
     },
     Part {
         name: "effort",
@@ -234,7 +257,8 @@ const PAPERS: [Part; 12] = [
         words: "bench effort --json",
         quick: "bench effort --json",
         gives: Gives::Output,
-        minutes: (1, 1),
+        minutes: 1,
+        quick_seconds: 9,
     },
     Part {
         name: "study",
@@ -242,7 +266,8 @@ const PAPERS: [Part; 12] = [
         words: "split study --json",
         quick: "split study --quick --json",
         gives: Gives::Output,
-        minutes: (20, 2),
+        minutes: 20,
+        quick_seconds: 15,
     },
     Part {
         name: "delays",
@@ -253,7 +278,8 @@ const PAPERS: [Part; 12] = [
                 @examples/e1000.annotations.toml --delays 0,10,20000 --rounds 1 --seconds 1 \
                 --json",
         gives: Gives::Output,
-        minutes: (45, 6),
+        minutes: 45,
+        quick_seconds: 44,
     },
     Part {
         name: "work",
@@ -261,15 +287,18 @@ const PAPERS: [Part; 12] = [
         words: "bench disk --work --mode wall",
         quick: "bench disk --work --mode wall --quick",
         gives: Gives::Folder,
-        minutes: (10, 2),
+        minutes: 10,
+        quick_seconds: 11,
     },
     Part {
         name: "loopback",
         about: "two cards at a cable",
         words: "bench loopback",
-        quick: "bench loopback --quick",
+        quick: "bench loopback --quick --placement kernel --placement process --load \
+                loop-1514-stream --load loop-60-paced",
         gives: Gives::Folder,
-        minutes: (20, 4),
+        minutes: 20,
+        quick_seconds: 30,
     },
 ];
 

@@ -1,6 +1,8 @@
 //! `ring3 report`: the four places and all figures of the papers on one page, from stored reports.
 
+mod content;
 pub mod list;
+mod markdown;
 mod page;
 pub mod parts;
 
@@ -14,7 +16,8 @@ use ring3_bench::report::Report;
 use time::OffsetDateTime;
 
 use crate::bench::places;
-use page::Content;
+use content::Content;
+use markdown::Code;
 use parts::{BEGUN, COMMIT, DONE, Folder};
 
 /// How deep folders are looked into.
@@ -31,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "out/report.html")]
     out: PathBuf,
     /// First measure what is not in the folder yet. An interrupted run continues with the same
-    /// command. Takes hours; with --quick about one.
+    /// command. Takes hours; with --quick about 12 minutes.
     #[arg(long)]
     run: bool,
     /// With --run: measure fewer and shorter rounds, which the page prints grey.
@@ -40,6 +43,15 @@ pub struct Args {
     /// Days after which a figure is old, and says so.
     #[arg(long, value_name = "N", default_value_t = 30)]
     days: u32,
+    /// Instead of the HTML page: make the blocks of these Markdown files anew that stand between
+    /// `<!-- ring3 report: NAME -->` and `<!-- end of NAME -->`. NAME is `places`, `places-brief`
+    /// or a figure.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "out")]
+    pages: Vec<PathBuf>,
+    /// With --pages: change nothing; fail if a block differs from the reports, or if the code is
+    /// more than --days newer than a report.
+    #[arg(long, requires = "pages")]
+    check: bool,
 }
 
 /// Measures if it is asked for, and writes the page. No success if a part has failed, or if a file
@@ -62,12 +74,47 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for (path, why) in &content.unreadable {
         errln!("left out: {}: {why}", path.display());
     }
+    if !args.pages.is_empty() {
+        return Ok(if pages(args, &content)? && whole && content.unreadable.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
     // Names of a report may be anything, and not all of that is a character of HTML.
     let text = crate::output::visible(format_args!("{}", page::page(&content)?));
     write(&args.out, &text).with_context(|| format!("writing {}", args.out.display()))?;
     outln!("{}: {} reports", args.out.display(), content.reports.len());
     let is_right = whole && content.unreadable.is_empty();
     Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Makes the blocks of all pages anew, or checks them; whether each is right now.
+fn pages(args: &Args, content: &Content) -> Result<bool> {
+    let mut is_right = true;
+    for path in &args.pages {
+        let failed = || path.display().to_string();
+        let text = fs::read_to_string(path).with_context(failed)?;
+        let made = markdown::rewritten(&text, content, &Code::of(path)).with_context(failed)?;
+        // Names of a report may be anything, and a terminal shows the page.
+        let made = crate::output::visible(format_args!("{made}"));
+        if made == text {
+            continue;
+        }
+        if args.check {
+            is_right = false;
+            errln!(
+                "{}: a block is not what the reports make: run ring3 report --from {} --pages {}",
+                path.display(),
+                args.from.display(),
+                path.display()
+            );
+            continue;
+        }
+        write(path, &made).with_context(|| format!("writing {}", path.display()))?;
+        outln!("{}", path.display());
+    }
+    Ok(is_right)
 }
 
 /// Runs all parts that are not there; whether all of them are now.

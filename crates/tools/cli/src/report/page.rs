@@ -5,82 +5,20 @@
 //! escapes them; pictures are plotters', which escapes, too; and in the raw data, which a script
 //! element has, no `<` is left.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use ring3_bench::paper::{Comparison, PAPERS, Paper, PaperFigure};
+use ring3_bench::paper::{PAPERS, Paper, PaperFigure};
 use ring3_bench::places::{self, Cell, PLACES};
 use ring3_bench::plot::{Narrow, Pair, draw_narrow, draw_pairs};
 use ring3_bench::report::Report;
 use ring3_bench::table::rounded;
-use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::content::{Content, is_short, made, ours};
 use super::list;
 
 /// What a browser may load and run: nothing but what the page has in itself.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
-
-/// What the page is made of.
-pub struct Content {
-    /// All reports that were found, each with its file.
-    pub reports: Vec<(PathBuf, Report)>,
-    /// Files that are no reports, and why.
-    pub unreadable: Vec<(PathBuf, String)>,
-    /// The commit that figures are compared with: this program's.
-    pub commit: Option<String>,
-    /// When the page is made.
-    pub now: OffsetDateTime,
-    /// Days after which a figure is old.
-    pub days: u32,
-}
-
-impl Content {
-    /// The reports of these benchmarks, the newest of each first.
-    fn of(&self, benches: &[String]) -> Vec<&Report> {
-        let mut found: Vec<&Report> = Vec::new();
-        for bench in benches {
-            let mut all: Vec<_> = self
-                .reports
-                .iter()
-                .map(|(_, report)| report)
-                .filter(|one| one.bench == *bench)
-                .collect();
-            all.sort_by_key(|report| std::cmp::Reverse(made(report)));
-            // One for each clock, or each driver, of which a benchmark may have several.
-            let mut seen: Vec<String> = Vec::new();
-            for report in all {
-                let kind = kind(report);
-                if !seen.contains(&kind) {
-                    seen.push(kind);
-                    found.push(report);
-                }
-            }
-        }
-        found
-    }
-}
-
-/// What tells reports of one benchmark apart that are not the same measured again.
-fn kind(report: &Report) -> String {
-    let first = report.rows.first().map(|row| format!("{} {}", row.workload, row.placement));
-    match report.bench.as_str() {
-        "split" | "split-plan" | "restart" | "outage" => {
-            format!("{} {}", report.lab.mode, first.unwrap_or_default())
-        }
-        _ => report.lab.mode.clone(),
-    }
-}
-
-fn made(report: &Report) -> Option<OffsetDateTime> {
-    OffsetDateTime::parse(&report.provenance.date, &Rfc3339).ok()
-}
-
-/// Whether a report is of loads that were cut short.
-fn is_short(report: &Report) -> bool {
-    report.lab.quick || report.provenance.command.split_whitespace().any(|word| word == "--quick")
-}
 
 /// The page's text.
 pub fn page(content: &Content) -> Result<String> {
@@ -209,7 +147,7 @@ fn provenance(content: &Content, report: &Report) -> Markup {
 }
 
 fn four_places(content: &Content) -> Markup {
-    let report = content.of(&[places::BENCH.to_owned()]).first().copied();
+    let report = content.of(&[places::BENCH.to_owned()], places::BENCH).first().copied();
     html! {
         section {
             h2 #places { "The four places" }
@@ -272,7 +210,7 @@ fn section(content: &Content, paper: &Paper) -> Result<Markup> {
 }
 
 fn figure(content: &Content, figure: &PaperFigure) -> Result<Markup> {
-    let reports = content.of(&figure.benches);
+    let reports = content.of(&figure.benches, &figure.part);
     let is_sound = !reports.iter().any(|report| is_short(report));
     let pairs = pairs(figure, &reports, is_sound)?;
     let drawn = drawn(figure, &reports)?;
@@ -347,10 +285,6 @@ fn drawn(figure: &PaperFigure, reports: &[&Report]) -> Result<Vec<Narrow>> {
 /// Whether a report has what the figure shows: `ring3 split bench` measures many things.
 fn has_figure(figure: &PaperFigure, report: &Report) -> bool {
     figure.id != "G8" || report.rows.iter().any(|row| row.placement.starts_with("delay-"))
-}
-
-fn ours(one: &Comparison, reports: &[&Report]) -> Option<f64> {
-    one.ours.as_ref()?.value(reports.iter().copied())
 }
 
 /// A picture for each unit, in the order of the units.

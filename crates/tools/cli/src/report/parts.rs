@@ -34,8 +34,10 @@ pub struct Part {
     pub quick: &'static str,
     /// What the command gives.
     pub gives: Gives,
-    /// Minutes that it takes on two cores, and in its short form: for who waits for the first time.
-    pub minutes: (u32, u32),
+    /// Minutes that it takes on two cores, for who waits for the first time.
+    pub minutes: u32,
+    /// Seconds that its short form takes there.
+    pub quick_seconds: u32,
 }
 
 /// What a command gives.
@@ -114,6 +116,12 @@ impl Folder {
         words
     }
 
+    /// The same as a user types it, without this machine's folders.
+    fn shown(&self, part: &Part) -> String {
+        let words = if self.quick { part.quick } else { part.words };
+        format!("ring3 {}", words.replace('@', "split/"))
+    }
+
     fn done(&self, part: &Part) -> Option<Done> {
         let text = fs::read(self.place(part).join(DONE)).ok()?;
         serde_json::from_slice(&text).ok()
@@ -127,11 +135,9 @@ impl Folder {
 
     /// How long the part takes, by the last time.
     fn expected(&self, part: &Part) -> Duration {
-        let usual = if self.quick { part.minutes.1 } else { part.minutes.0 };
+        let usual = if self.quick { part.quick_seconds } else { 60 * part.minutes };
         let last = self.done(part).filter(|done| done.words == self.words(part));
-        last.map_or(Duration::from_secs(60 * u64::from(usual)), |done| {
-            Duration::from_secs(done.seconds)
-        })
+        Duration::from_secs(last.map_or(u64::from(usual), |done| done.seconds))
     }
 
     /// Runs the parts that are not there yet. One that fails does not stop the others.
@@ -206,8 +212,7 @@ impl Folder {
                 plan(driver, &said)?.write(&place.join(format!("{}.json", part.name)))?;
             }
         }
-        let found = reports(&place)?;
-        if found.is_empty() {
+        if !name_command(&place, &self.shown(part))? {
             bail!("ring3 {} has left no report", words.join(" "));
         }
         write_json(&place.join(DONE), &Done { seconds: began.elapsed().as_secs(), ..key })
@@ -227,8 +232,31 @@ impl Folder {
     }
 }
 
-/// What a folder has of reports, in its own files: what its name says is not one of them.
+/// What a folder has of reports.
 pub fn reports(folder: &Path) -> Result<Vec<Report>> {
+    let paths = files(folder)?;
+    let all = paths.iter().map(|path| Report::read_all(path));
+    Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+/// Names `command` in all of a folder's reports; whether there is one. Their own has folders of
+/// this machine, which say nothing to others.
+fn name_command(folder: &Path, command: &str) -> Result<bool> {
+    let mut any = false;
+    for path in files(folder)? {
+        let mut text = String::new();
+        for mut report in Report::read_all(&path)? {
+            report.provenance.command = command.to_owned();
+            text += &report.text()?;
+            any = true;
+        }
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(any)
+}
+
+/// The files of reports in a folder: those of a part itself are none.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut paths = entries
         .map(|entry| entry.map(|entry| entry.path()))
@@ -239,8 +267,7 @@ pub fn reports(folder: &Path) -> Result<Vec<Report>> {
         path.extension().is_some_and(|end| end == "json") && name != BEGUN && name != DONE
     });
     paths.sort();
-    let all = paths.iter().map(|path| Report::read_all(path));
-    Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
+    Ok(paths)
 }
 
 /// What `ring3 split plan --json` says, as a report.
