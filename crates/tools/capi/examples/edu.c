@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ring3.h"
 
@@ -112,14 +113,25 @@ static const char *edu_enable_irq(struct edu *edu)
 	return "polling";
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 /* Waits until the device is done: a register is zero in some bits then. */
 static void edu_finish(struct edu *edu, enum edu_register reg, uint32_t busy, const char *what)
 {
+	const int64_t deadline = now_ms() + EDU_PATIENCE_MS;
 	uint64_t count = 0;
 
 	while (edu_read(edu, reg) & busy) {
 		if (edu_read(edu, reg) == UINT32_MAX)
 			fail(what, "the device is gone");
+		if (!edu->irq && now_ms() > deadline)
+			fail(what, "not done in ten seconds");
 		if (!edu->irq)
 			continue;
 		check(what, ring3_irq_wait(edu->irq, EDU_PATIENCE_MS, &count));

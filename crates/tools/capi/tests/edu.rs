@@ -1,10 +1,14 @@
-//! A driver in C that knows `ring3.h` alone, built as its user builds it.
+//! Drivers in C that know `ring3.h` alone, built as their user builds them: an example, and the one
+//! that a reader of docs/tutorial-c.md writes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use tutorial::Act;
+
 mod c;
+mod tutorial;
 
 fn example() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
@@ -65,6 +69,48 @@ fn a_name_of_no_device_is_an_error_that_says_which_there_are() {
     let output = run("nonsense");
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("vfio:0000:01:00.0"), "{}", text(&output.stderr));
+}
+
+/// The page's words for the compiler. [`c::build`] has these warnings and more, and the library of
+/// this test.
+const BUILD: &str = "-Wall -Wextra -Werror -o edu edu.c $(pkg-config --cflags --libs ring3)";
+
+#[test]
+fn each_step_of_the_tutorial_builds_without_a_warning_and_prints_what_the_page_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("edu.c");
+    let (mut program, mut built, mut ran, mut runs) = (String::new(), String::new(), None, 0);
+    let steps = tutorial::steps();
+    assert_eq!(steps.len(), 6);
+    for (title, acts) in steps {
+        for act in acts {
+            match act {
+                Act::Edit(edit) => program = edit.apply(&program),
+                Act::Build(words) => {
+                    assert_eq!(words, BUILD);
+                    std::fs::write(&source, &program).unwrap();
+                    c::build(source.to_str().unwrap(), folder.path());
+                    built.clone_from(&program);
+                }
+                Act::Run(device) => {
+                    assert!(built == program && ran.is_none(), "{title}: {device}");
+                    let mut command = Command::new(folder.path().join("edu"));
+                    // The page shows warnings, as they are printed unless this says otherwise.
+                    let output = command.arg(&device).env_remove("RING3_LOG").output().unwrap();
+                    ran = Some((device, output));
+                }
+                Act::Prints { code, text: wanted } => {
+                    let (device, output) = ran.take().expect("a command stands before its output");
+                    let said = text(&output.stdout) + &text(&output.stderr);
+                    assert_eq!(said, wanted, "{title}: {device}");
+                    assert_eq!(output.status.code(), Some(code), "{title}: {device}");
+                    runs += 1;
+                }
+            }
+        }
+    }
+    assert!(ran.is_none());
+    assert_eq!(runs, 13);
 }
 
 #[test]
