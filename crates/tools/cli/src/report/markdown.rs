@@ -7,8 +7,8 @@
 //!
 //! # Age
 //! A report is older than the code if the code that it measures was changed [`GRACE`] or more after
-//! it was made: its block says so. Time alone makes no figure old here, since a check of a page must
-//! give the same answer for the same commit.
+//! it was made: its block says so. Time alone makes no figure old here, since a check of a page
+//! must give the same answer for the same commit.
 
 use std::path::Path;
 use std::process::Command;
