@@ -1,6 +1,7 @@
 //! From a device's name to a device: the one place that knows all backends.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,7 +53,12 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Arc<dyn Device>, Error> {
     let mut uri = uri.clone();
     let Some(path) = uri.options.remove("record") else { return open_wrong(uri, options) };
     let file = File::options().write(true).create_new(true).open(&path);
-    let file = file.map_err(|error| Error::os(format!("making the recording {path}"), error))?;
+    let file = file.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Error::Invalid(format!(
+            "making the recording {path}: there is such a file; choose another name, or delete it"
+        )),
+        _ => Error::os(format!("making the recording {path}"), error),
+    })?;
     Ok(Arc::new(Record::new(open_wrong(uri, options)?, file, command(std::env::args().collect()))?))
 }
 

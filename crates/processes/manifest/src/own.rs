@@ -70,9 +70,8 @@ pub fn system_calls<'m>(
         .map(|call| &**call)
         .collect();
     if calls.is_empty() {
-        return Err(Error(
-            "no driver has such a name; ring3 run --help names what there is".into(),
-        ));
+        let names: Vec<_> = self::drivers(None).map(|known| known.driver.name.as_str()).collect();
+        return Err(Error(format!("no driver has such a name; there are {}", names.join(", "))));
     }
     for (role, name) in [(Role::Backend, backend), (Role::Loop, "reactor"), (Role::Host, "drive")] {
         let part = part(role, name)

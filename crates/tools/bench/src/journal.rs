@@ -4,7 +4,7 @@
 //! not there, or is a last line that cannot be read, and is measured again.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -16,7 +16,12 @@ use crate::report::{Lab, Measurement};
 /// The rounds of one campaign.
 pub struct Journal {
     path: PathBuf,
+    /// The first line.
+    plan: String,
     rounds: Vec<Round>,
+    /// Whether the file is this campaign's. Until its first round is done, another's stays, for the
+    /// campaign may be refused before it measures anything.
+    is_own: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -27,7 +32,10 @@ struct Round {
 
 impl Journal {
     /// Opens the journal at `path`: with its rounds if they were made by the same plan, empty if
-    /// not.
+    /// not. Rounds of another plan stay until the first round of this one is added.
+    ///
+    /// # Errors
+    /// Nothing can be written in its folder.
     pub fn open<P: Serialize + DeserializeOwned + PartialEq>(
         path: &Path,
         plan: &P,
@@ -45,12 +53,10 @@ impl Journal {
         } else {
             Vec::new()
         };
-        let mut fresh = to_line(plan)?;
-        for round in &rounds {
-            fresh += &to_line(round)?;
-        }
-        fs::write(path, fresh).map_err(failed)?;
-        Ok(Self { path: path.into(), rounds })
+        // What cannot be kept is to be known before hours are spent on it.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map_err(failed)?;
+        Ok(Self { path: path.into(), plan: to_line(plan)?, rounds, is_own: false })
     }
 
     /// Rounds that are finished.
@@ -62,9 +68,19 @@ impl Journal {
     pub fn add(&mut self, lab: Lab, measurements: Vec<Measurement>) -> Result<(), Error> {
         let round = Round { lab, measurements };
         let failed = |error| Error::os(format!("adding a round to {}", self.path.display()), error);
-        let mut file = OpenOptions::new().append(true).open(&self.path).map_err(failed)?;
-        file.write_all(to_line(&round)?.as_bytes()).map_err(failed)?;
+        let line = to_line(&round)?;
         self.rounds.push(round);
+        if self.is_own {
+            let mut file = OpenOptions::new().append(true).open(&self.path).map_err(failed)?;
+            return file.write_all(line.as_bytes()).map_err(failed);
+        }
+        // Without the last line of an interrupted run, which may be cut short.
+        let mut text = self.plan.clone();
+        for round in &self.rounds {
+            text += &to_line(round)?;
+        }
+        fs::write(&self.path, text).map_err(failed)?;
+        self.is_own = true;
         Ok(())
     }
 
@@ -76,8 +92,12 @@ impl Journal {
 
     /// Ends the campaign: the next one starts anew.
     pub fn close(self) -> Result<(), Error> {
-        fs::remove_file(&self.path)
-            .map_err(|error| Error::os(format!("removing {}", self.path.display()), error))
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::os(format!("removing {}", self.path.display()), error))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -134,8 +154,25 @@ mod tests {
     fn rounds_of_another_plan_are_not_mixed_in() {
         let path = path("other");
         Journal::open(&path, &1).unwrap().add(Lab::default(), one(1)).unwrap();
-        let journal = Journal::open(&path, &2).unwrap();
+        let mut journal = Journal::open(&path, &2).unwrap();
         assert_eq!(journal.finished(), 0);
+        journal.add(Lab::default(), one(7)).unwrap();
+        assert_eq!(Journal::open(&path, &2).unwrap().results().1, one(7));
         journal.close().unwrap();
+    }
+
+    #[test]
+    fn a_campaign_that_measures_nothing_leaves_the_rounds_of_another_one() {
+        let path = path("refused");
+        Journal::open(&path, &1).unwrap().add(Lab::default(), one(1)).unwrap();
+        drop(Journal::open(&path, &2).unwrap());
+        let journal = Journal::open(&path, &1).unwrap();
+        assert_eq!(journal.finished(), 1);
+        journal.close().unwrap();
+    }
+
+    #[test]
+    fn a_folder_in_which_nothing_can_be_written_is_an_error_at_once() {
+        assert!(Journal::open(Path::new("/proc/self/bench.rounds"), &1).is_err());
     }
 }

@@ -27,7 +27,7 @@ pub fn metrics(path: &Path) -> Result<Option<Endpoint>, Error> {
 
 fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
-    |source| Error::Read { path, source }
+    |error| Error::Read { path, error }
 }
 
 /// The files of a manifest, in their order.

@@ -30,14 +30,15 @@ pub use user::User;
 pub enum Error {
     /// It cannot be read.
     #[error(
-        "reading {path}: {source}; name another file or folder with --config",
+        "reading {path}: {error}; put a manifest there (docs/supervisor.md), or name another file \
+         or folder with --config",
         path = path.display(),
     )]
     Read {
         /// Which.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// It says what makes no sense.
     #[error("{path}: {reason}", path = path.display())]

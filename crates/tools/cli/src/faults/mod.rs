@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let count = args.count.unwrap_or(if args.quick { quick } else { usual });
     ensure!(
         count >= args.shard.of,
-        "{count} faults in {} parts: give each part one at least",
+        "--count {count} is too few: it is 1 or more, and {} parts take one each at least",
         args.shard.of
     );
     let mut new = Report::new(args.seed, count, args.only, args.shard.of);
@@ -189,7 +189,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from) * 6);
     ensure!((1..=256).contains(&jobs), "--jobs is from 1 to 256");
-    let ring3d = args.ring3d.unwrap_or(if rustix::process::geteuid().is_root() { 50 } else { 0 });
+    let is_root = rustix::process::geteuid().is_root();
+    let ring3d = args.ring3d.unwrap_or(if is_root { 50 } else { 0 });
+    if !is_root && args.ring3d.is_none() {
+        errln!("without root no driver runs under ring3d, so that all faults are in drivers alone");
+    }
     let campaign = Campaign::new(new, args.shard, jobs, ring3d.into(), args.resume.clone())?;
     let (report, interrupted) = campaign.run()?;
     if let Some(folder) = &args.out {
@@ -200,10 +204,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let code = show::show(&report, args.form)?;
     if interrupted {
-        bail!(
-            "interrupted after {} faults; --resume FILE keeps them, and the same command goes on",
-            report.total().injected
-        );
+        let done = report.total().injected;
+        match &args.resume {
+            Some(file) => bail!(
+                "interrupted after {done} faults, which are kept in {}: the same command goes on",
+                file.display()
+            ),
+            None => bail!(
+                "interrupted after {done} faults, which are not kept: with --resume FILE they are"
+            ),
+        }
     }
     Ok(code)
 }

@@ -141,6 +141,12 @@ fn in_words(report: &Report) {
         total.mismatches + total.damage + total.hangs + total.supervisor_deaths,
         total.injected,
     );
+    let promised = report.kinds.keys().filter(|kind| kind.is_promised()).map(|kind| kind.name());
+    outln!(
+        "no silently wrong blocks are promised after these: {}; after the others the driver itself \
+         may write what is wrong (docs/campaign.md)",
+        promised.collect::<Vec<_>>().join(", ")
+    );
     outln!(
         "under ring3d: {} of {}; supervisor deaths: {}; of all faults, {} broke a promise (95 % \
         interval to {:.3} %)",
