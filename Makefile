@@ -7,7 +7,7 @@ OUT   ?= out
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-c uninstall deb release site demo test test-quick \
-        test-array bench bench-restart figures papers study lint fmt
+        test-array bench bench-restart figures papers study fuzz lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -200,6 +200,10 @@ papers: setup build ## the figures in docs/papers anew, by short rounds: about 1
 # The first time takes about 10 minutes.
 study: build ## how much of each network, SCSI, ATA and sound driver is critical, into OUT
 	@$(RING3) split study --out $(OUT)
+
+# The first time, building takes about 10 minutes. fuzz/run says what else it does.
+fuzz: ## parsers and drivers against hostile bytes, each for 10 seconds
+	@fuzz/run --quick
 
 lint: ## formatting, warnings, documentation
 	@tests/run lint

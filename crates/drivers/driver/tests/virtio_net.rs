@@ -1,14 +1,15 @@
 //! The driver of virtio network cards and a model that misbehaves.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ring3_class::net::{Filter, Nic, Packet, Queue, QueueSettings};
 use ring3_device::dma::{Dma, StaticIommu};
-use ring3_device::{Deadline, Decorator, Device, Error};
+use ring3_device::{Access, Bar, Deadline, Decorator, Device, Error};
 use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_driver::virtio::net::{Card, Options};
 use ring3_model::virtio::net::{InjectedFault, SimVirtioNet, VirtioNetHandle, open};
+use ring3_spec::virtio::common::QUEUE_SIZE;
 
 const SETTINGS: QueueSettings =
     QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
@@ -411,6 +412,55 @@ impl Decorator for Translated {
     }
     fn dma(&self) -> &Dma {
         &self.1
+    }
+}
+
+/// A device whose queues have `size` entries, once that is said.
+struct Shrinking {
+    inner: SimVirtioNet,
+    size: Arc<OnceLock<u16>>,
+}
+
+struct ShrinkingBar {
+    inner: Bar,
+    size: Arc<OnceLock<u16>>,
+}
+
+impl Access for ShrinkingBar {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read(&self, offset: u64, width: usize) -> u64 {
+        match self.size.get() {
+            // The model has the common structure at the start of its BAR.
+            Some(&size) if offset == QUEUE_SIZE.offset() => size.into(),
+            _ => self.inner.read(offset, width),
+        }
+    }
+    fn write(&self, offset: u64, width: usize, value: u64) {
+        self.inner.write(offset, width, value);
+    }
+}
+
+impl Decorator for Shrinking {
+    fn inner(&self) -> &dyn Device {
+        &self.inner
+    }
+    fn bar(&self, index: u8) -> Result<Bar, Error> {
+        let (inner, size) = (self.inner.bar(index)?, self.size.clone());
+        Ok(Bar::new(Arc::new(ShrinkingBar { inner, size })))
+    }
+}
+
+#[test]
+fn queues_that_have_lost_their_entries_since_the_card_was_opened_are_an_error() {
+    for entries in [0, 1] {
+        let size = Arc::new(OnceLock::new());
+        let device = Shrinking { inner: device(""), size: size.clone() };
+        let card = Card::open(Arc::new(device), Options::default()).unwrap();
+        size.set(entries).unwrap();
+        let error = card.open_queues(1, &SETTINGS).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Protocol(text) if text.contains("queue 0")), "{error}");
     }
 }
 

@@ -437,6 +437,25 @@ fn more_queues_and_memory_than_are_granted_are_not_to_be_had() {
 }
 
 #[test]
+fn a_flush_that_names_blocks_beyond_the_disk_is_a_flush() {
+    let served = Served::ram(&TERMS);
+    beside(&served, |served| {
+        let raw = Raw::new(&served.path(0));
+        let mut queue = raw.open(4);
+        for (tag, lba, blocks) in [(1, u64::MAX, u32::MAX), (2, 16384, 1)] {
+            let flush =
+                Submission { operation: Operation::Flush, lba, blocks, ..read_of(tag, (0, 0)) };
+            queue.put(Submission { segments: 0, ..flush }.encode());
+        }
+        queue.show();
+        assert!(queue.wait_for(2));
+        let mut ends = [queue.end(0), queue.end(1)];
+        ends.sort_unstable();
+        assert_eq!(ends, [(1, 0), (2, 0)]);
+    });
+}
+
+#[test]
 fn another_version_is_refused_with_both() {
     let served = Served::ram(&TERMS);
     let raw = Raw::silent(&served.path(0));

@@ -29,7 +29,7 @@ use ring3_device::Device;
 use ring3_device::irq::IrqKind;
 
 pub use channel::{Body, Channel};
-pub use server::{Running, Stop, VfioUserServer};
+pub use server::{Running, Stop, VfioUserServer, serve_client};
 
 /// A device as its platform sees it: what VFIO and a machine monitor do around a function for
 /// whoever drives it.

@@ -1,7 +1,7 @@
 //! The socket, and who is served on it.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -166,15 +166,9 @@ impl VfioUserServer {
         let start = |stream: &UnixStream| {
             let channel = Channel::new(stream.try_clone()?, MESSAGE_LIMIT)?;
             std::thread::Builder::new().name("ring3-vfio-user".into()).spawn(move || {
-                // Dropped last: whoever sees the end of the connection may rely on the device being
-                // quiet.
-                let channel = channel;
-                let mut session = Session::new(device);
-                if let Err(error) = session.run(&channel) {
+                if let Err(error) = serve_client(device, &channel) {
                     tracing::warn!("a client is cut off: {error}");
                 }
-                drop(session);
-                channel.close();
             })
         };
         match start(&stream) {
@@ -213,6 +207,17 @@ impl Client {
             tracing::error!("the session of a client has died of a bug");
         }
     }
+}
+
+/// Serves one client, which is connected by `channel`, until it leaves or is cut off, which is the
+/// error. The connection is closed then, and the device is as after power-on.
+pub fn serve_client(device: Arc<dyn VfioUserDevice>, channel: &Channel) -> io::Result<()> {
+    let mut session = Session::new(device);
+    let served = session.run(channel);
+    // First: whoever sees the end of the connection may rely on the device being quiet.
+    drop(session);
+    channel.close();
+    served
 }
 
 /// Tells somebody that the device is taken.

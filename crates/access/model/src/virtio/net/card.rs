@@ -6,7 +6,7 @@ use ring3_spec::virtio as spec;
 use ring3_spec::virtio::net::{self, Header};
 
 use super::super::function::{Asked, Function};
-use super::super::queue::Chain;
+use super::super::queue::{Chain, Piece};
 use super::control::Filter;
 use super::handle::InjectedFault;
 use super::steering::Steering;
@@ -21,6 +21,10 @@ const MTU: u16 = 9000;
 /// The shortest frame on a wire, without its check: whoever sends a shorter one fills it up. [802.3
 /// 3.2.8]
 const LEAST: usize = 60;
+
+/// Bytes of a chain that is read, at most: more than any packet and any command has. A descriptor
+/// may say any number.
+const LONGEST: usize = 1 << 20;
 
 /// A virtio network card. Its queues: each pair's, receive and transmit, and behind them the
 /// control queue. [virtio 5.1.2]
@@ -51,6 +55,20 @@ fn receive_of(pair: u16) -> usize {
 /// The queue that `pair` sends with. [virtio 5.1.2]
 fn transmit_of(pair: u16) -> usize {
     2 * usize::from(pair) + 1
+}
+
+/// The bytes that the driver gives in a chain of `pieces`.
+fn given(bus: &Bus, pieces: &[Piece]) -> Result<Vec<u8>, Blocked> {
+    let mut bytes = Vec::new();
+    for piece in pieces.iter().filter(|piece| !piece.writable) {
+        let start = bytes.len();
+        if piece.len as usize > LONGEST - start {
+            return Err(Blocked::Unmapped);
+        }
+        bytes.resize(start + piece.len as usize, 0);
+        bus.read(piece.address, &mut bytes[start..])?;
+    }
+    Ok(bytes)
 }
 
 impl VirtioNetModel {
@@ -160,12 +178,7 @@ impl VirtioNetModel {
         let queue = transmit_of(pair);
         let mut sent = Vec::new();
         while let Some(chain) = self.function.queues[queue].take(bus)? {
-            let mut bytes = Vec::new();
-            for piece in chain.pieces.iter().filter(|piece| !piece.writable) {
-                let start = bytes.len();
-                bytes.resize(start + piece.len as usize, 0);
-                bus.read(piece.address, &mut bytes[start..])?;
-            }
+            let mut bytes = given(bus, &chain.pieces)?;
             if let Some(header) = Header::from_bytes(&bytes).filter(|_| self.linked()) {
                 let frames = frame::on_wire(&header, bytes.split_off(Header::SIZE));
                 for mut frame in frames.into_iter().filter(|frame| frame.len() >= 14) {
@@ -201,12 +214,7 @@ impl VirtioNetModel {
         }
         let queue = usize::from(self.control_queue());
         while let Some(chain) = self.function.queues[queue].take(bus)? {
-            let mut command = Vec::new();
-            for piece in chain.pieces.iter().filter(|piece| !piece.writable) {
-                let start = command.len();
-                command.resize(start + piece.len as usize, 0);
-                bus.read(piece.address, &mut command[start..])?;
-            }
+            let command = given(bus, &chain.pieces)?;
             let done = self.filter.command(&command) || self.set_pairs(&command);
             let answer = if done { net::CONTROL_OK } else { net::CONTROL_ERROR };
             if let Some(place) = chain.pieces.iter().find(|piece| piece.writable) {
@@ -379,5 +387,31 @@ impl Model for VirtioNetModel {
         for frame in self.wire.take_coming() {
             self.receive(bus, &frame);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring3_device::{Device, OpenOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_chain_of_gigabytes_is_blocked_before_memory_is_made_for_it() {
+        let device = super::super::open(
+            &"sim:virtio-net".parse().unwrap(),
+            OpenOptions { arena: 1 << 20, ..OpenOptions::default() },
+        )
+        .unwrap();
+        device.set_bus_master(true).unwrap();
+        let address = device.dma().arena().iova();
+        let pieces = |len| [Piece { address, len, writable: false }; 2];
+        device.handle().with(|_, bus| {
+            assert_eq!(given(bus, &pieces(4096)).map(|bytes| bytes.len()), Ok(8192));
+            assert_eq!(given(bus, &pieces(1 << 20)), Err(Blocked::Unmapped));
+            assert_eq!(given(bus, &pieces(u32::MAX)), Err(Blocked::Unmapped));
+            // Nothing was tried.
+            assert_eq!(device.handle().fault_count(), 0);
+        });
     }
 }

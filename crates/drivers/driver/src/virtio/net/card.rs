@@ -248,6 +248,10 @@ impl VirtioNetShared {
         };
         let make = |queue, depth, pair| {
             let most = self.transport.queue_size(queue).min(MAX_DEPTH);
+            // It had more when the card was described.
+            if most < 2 {
+                return Err(Error::Protocol(format!("queue {queue} has become one of {most}")));
+            }
             let made = self.transport.make_queue(
                 queue,
                 size(depth, most),

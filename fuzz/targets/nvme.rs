@@ -1,0 +1,24 @@
+//! The driver `nvme` against a device that lies.
+//!
+//! The attacker is the device: a broken controller, or one with hostile firmware. A model stands
+//! behind it, and the input changes what registers say, what the device has written to memory, its
+//! messages, and its calls (`src/hostile.rs`). The driver attaches, is used, and is dropped.
+//!
+//! Promises: no panic; each request ends once, also when the device is lost; no address that is not
+//! mapped is shown to the device; time and memory are bounded; with no event of the input, all goes
+//! well.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+/// Models of the device.
+const SHAPES: &[&str] = &[
+    "sim:nvme,size=4M",
+    "sim:nvme,size=4M,block=4096,namespaces=3",
+    "sim:nvme,size=4M,vectors=0,stride=2",
+    "sim:nvme,size=4M,mdts=1,entries=16",
+    "sim:nvme,size=4M,mpsmin=1,cache=off",
+];
+
+fuzz_target!(|data: &[u8]| fuzz::disk::drive(SHAPES, data));

@@ -1,0 +1,23 @@
+//! The driver `virtio-net` against a device that lies.
+//!
+//! The attacker is the device: a broken controller, or one with hostile firmware. A model stands
+//! behind it, and the input changes what registers say, what the device has written to memory, its
+//! messages, and its calls (`src/hostile.rs`). The driver attaches, is used, and is dropped.
+//!
+//! Promises: no panic; each buffer comes back once and has the bytes that it says; no address that
+//! is not mapped is shown to the device; time and memory are bounded; with no event of the input,
+//! all goes well.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+/// Models of the device.
+const SHAPES: &[&str] = &[
+    "sim:virtio-net,wire=mirror",
+    "sim:virtio-net,wire=mirror,packed=on",
+    "sim:virtio-net,wire=mirror,structures=apart,events=off",
+    "sim:virtio-net,wire=mirror,mrg_rxbuf=off,ctrl_vq=off",
+];
+
+fuzz_target!(|data: &[u8]| fuzz::card::drive(SHAPES, data));
