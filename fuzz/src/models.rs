@@ -14,12 +14,14 @@ const ARENA: usize = 2 << 20;
 pub struct Modelled {
     /// For the driver.
     pub device: Arc<dyn Device>,
-    faults: Box<dyn Fn() -> Vec<DmaFault>>,
-    raise: Box<dyn Fn(u16) + Send + Sync>,
+    faults: Faults,
+    raise: Raise,
 }
 
 /// Raises a message of a device.
 pub type Raise = Box<dyn Fn(u16) + Send + Sync>;
+/// Says which accesses of a device were blocked.
+pub type Faults = Box<dyn Fn() -> Vec<DmaFault>>;
 
 impl Modelled {
     /// The model that `uri` names: `sim:nvme,block=4096`.
@@ -59,7 +61,7 @@ impl Modelled {
     }
 
     /// The device, and what raises its messages.
-    pub fn parts(self) -> (Arc<dyn Device>, Raise, Box<dyn Fn() -> Vec<DmaFault>>) {
+    pub fn parts(self) -> (Arc<dyn Device>, Raise, Faults) {
         (self.device, self.raise, self.faults)
     }
 }

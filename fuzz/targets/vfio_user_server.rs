@@ -160,7 +160,7 @@ fn send(input: &mut Input<'_>, stream: &UnixStream) -> (Vec<Sent>, bool) {
             _ => input.u32(),
         };
         let files = match command {
-            command::DMA_MAP => usize::from(input.u8() % 8 != 0),
+            command::DMA_MAP => usize::from(!input.u8().is_multiple_of(8)),
             command::DEVICE_SET_IRQS => usize::from(input.u8() % 5),
             _ => usize::from(input.u8() > 250),
         };

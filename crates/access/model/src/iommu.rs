@@ -119,20 +119,20 @@ impl SimIommu {
 impl Iommu for SimIommu {
     fn map(&self, pages: &Pages, iova: u64) -> Result<(), Error> {
         let len = pages.len();
-        let last = iova.checked_add((len as u64).saturating_sub(1));
-        let inside = last.is_some_and(|last| {
-            self.usable.iter().any(|range| range.contains(&iova) && range.contains(&last))
-        });
-        if !iova.is_multiple_of(PAGE as u64) || len == 0 || !inside {
+        let inside = |last: &u64| {
+            self.usable.iter().any(|range| range.contains(&iova) && range.contains(last))
+        };
+        // Last addresses are compared: the end of the topmost page is no number.
+        let last = (len as u64).checked_sub(1).and_then(|more| iova.checked_add(more));
+        let Some(last) = last.filter(inside).filter(|_| iova.is_multiple_of(PAGE as u64)) else {
             return Err(Error::Invalid(format!(
                 "mapping {len:#x} bytes at {iova:#x}: not on a page, or not in a usable range"
             )));
-        }
+        };
         let window = Window::new(pages.clone(), iova);
         let mut windows = self.windows_mut();
-        if windows.iter().any(|other| {
-            iova < other.iova() + other.len() as u64 && other.iova() < iova + len as u64
-        }) {
+        let last_of = |other: &Window| other.iova() + (other.len() as u64 - 1);
+        if windows.iter().any(|other| iova <= last_of(other) && other.iova() <= last) {
             return Err(Error::Busy(format!(
                 "device addresses {iova:#x}+{len:#x} are mapped already"
             )));
@@ -203,6 +203,18 @@ mod tests {
         let iommu = SimIommu::new(48, std::slice::from_ref(&(0x1000..=0x1fff)));
         assert_eq!(iommu.place(0x2000, 0x1000, 1 << 32), Some(0x2000));
         assert_eq!(iommu.place(1 << 32, 0, 1 << 32), None);
+    }
+
+    #[test]
+    fn the_topmost_page_of_all_is_mapped_once() {
+        let iommu = SimIommu::new(64, &[]);
+        let (pages, top) = (pages(4096), u64::MAX - 4095);
+        iommu.map(&pages, 0x10000).unwrap();
+        iommu.map(&pages, top).unwrap();
+        assert!(matches!(iommu.map(&pages, top), Err(Error::Busy(_))));
+        assert!(matches!(iommu.map(&pages, u64::MAX), Err(Error::Invalid(_))));
+        iommu.unmap(top, 4096).unwrap();
+        iommu.map(&pages, top).unwrap();
     }
 
     #[test]
