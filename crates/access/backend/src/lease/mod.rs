@@ -115,8 +115,8 @@ pub fn claim(uri: &Uri, options: OpenOptions) -> Result<Claim, Error> {
         }
         "vfio-user" | "sim" => Claim::new(crate::open(uri, options)?, None, below),
         other => Err(Error::Unsupported(format!(
-            "{uri}: there is no lease of this backend, and {other}: ends with its driver's \
-             process: take a model (sim:), or the device by vfio: or vfio-user:"
+            "{uri}: there is no lease of this backend ({other}), so that the device ends with its \
+             driver's process: use sim:, vfio: or vfio-user:"
         ))),
     }
 }

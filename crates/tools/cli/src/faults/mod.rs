@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let count = args.count.unwrap_or(if args.quick { quick } else { usual });
     ensure!(
         count >= args.shard.of,
-        "--count {count} is too few: it is 1 or more, and {} parts take one each at least",
+        "--count {count} is too small: each of the {} parts of --shard takes one fault at least",
         args.shard.of
     );
     let mut new = Report::new(args.seed, count, args.only, args.shard.of);

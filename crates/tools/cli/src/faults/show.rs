@@ -142,10 +142,11 @@ fn in_words(report: &Report) {
         total.injected,
     );
     let promised = report.kinds.keys().filter(|kind| kind.is_promised()).map(|kind| kind.name());
+    let promised: Vec<_> = promised.collect();
     outln!(
-        "no silently wrong blocks are promised after these: {}; after the others the driver itself \
-         may write what is wrong (docs/campaign.md)",
-        promised.collect::<Vec<_>>().join(", ")
+        "right data are promised after {}; after other faults the driver itself may write wrong \
+         data (docs/campaign.md)",
+        if promised.is_empty() { "none of these".into() } else { promised.join(", ") }
     );
     outln!(
         "under ring3d: {} of {}; supervisor deaths: {}; of all faults, {} broke a promise (95 % \

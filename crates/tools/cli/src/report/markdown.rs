@@ -107,6 +107,9 @@ fn block(name: &str, content: &Content, code: &Code) -> Result<String> {
         None => bail!("no figure has this name: ring3 report names all of them on its page"),
     };
     ensure!(!reports.is_empty(), "no report of it: measure with {command}");
+    // Of what age it is cannot be told otherwise, and it would pass as new.
+    let is_dated = reports.iter().all(|report| made(report).is_some());
+    ensure!(is_dated, "a report of it has no date: measure anew with {command}");
     let age = code.newer_than(&reports);
     if let Some(age) = age.filter(|age| *age > Duration::days(i64::from(content.days))) {
         bail!(

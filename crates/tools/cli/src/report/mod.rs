@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "out/report.html")]
     out: PathBuf,
     /// First measure what is not in the folder yet. An interrupted run continues with the same
-    /// command. Takes hours; with --quick about 12 minutes.
+    /// command. Takes hours; with --quick about 15 minutes.
     #[arg(long)]
     run: bool,
     /// With --run: measure fewer and shorter rounds, which the page prints grey.

@@ -248,9 +248,11 @@ impl VirtioNetShared {
         };
         let make = |queue, depth, pair| {
             let most = self.transport.queue_size(queue).min(MAX_DEPTH);
-            // It had more when the card was described.
+            // The device says its size anew for each open, and it had more at the first.
             if most < 2 {
-                return Err(Error::Protocol(format!("queue {queue} has become one of {most}")));
+                return Err(Error::Protocol(format!(
+                    "the device now says that queue {queue} has {most} entries"
+                )));
             }
             let made = self.transport.make_queue(
                 queue,
