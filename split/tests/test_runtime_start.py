@@ -6,7 +6,6 @@ Its words, its memory, and what it gives up where it has no right to give up mor
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 from pathlib import Path
 
@@ -31,20 +30,18 @@ def start(program: Path, *words: str, pinned: int = SMALL) -> subprocess.Complet
     Its device is one that knows none of its commands.
     """
     descriptor = os.open(program, os.O_RDONLY)
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_MEMLOCK, (pinned, pinned))
-
+    # The shell sets the limit: Python code between fork and exec (`preexec_fn`) may deadlock,
+    # because pytest's workers have a second thread, and the parent would wait for it without end.
+    limited = ["sh", "-c", f'ulimit -l {pinned >> 10} && exec "$@"', "sh"]
     try:
         return subprocess.run(
-            [f"/proc/self/fd/{descriptor}", "1", "--device", "0", *words],
+            [*limited, f"/proc/self/fd/{descriptor}", "1", "--device", "0", *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
             pass_fds=(descriptor,),
-            preexec_fn=limit,
             user=NOBODY if os.getuid() == 0 else None,
         )
     finally:
