@@ -107,27 +107,46 @@ pub fn bind(
 /// Gives the function back to the driver that had it before [`bind`], or to the one that the kernel
 /// chooses. Nothing is done if it is not on a way to processes.
 pub fn unbind(host: &Host, address: Address) -> Result<BindReport, BindError> {
-    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
-    let before = function.driver.clone();
-    if before.is_some() && function.way().is_none() {
+    let UnbindPlan { before, is_done, load, .. } = plan_unbind(host, address)?;
+    if is_done {
         return Ok(BindReport { address, before: before.clone(), now: before, loaded: None });
+    }
+    // If the module has another name than its driver, the kernel's choice below will do.
+    let loaded = load.filter(|module| host.kernel().load_module(module).is_ok());
+    restore(host, address, &recall(host, address), before.as_deref())?;
+    forget(host, address);
+    let now = Function::read(host, address).ok().and_then(|function| function.driver);
+    Ok(BindReport { address, before, now, loaded })
+}
+
+/// What [`unbind`] would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnbindPlan {
+    /// The function.
+    pub address: Address,
+    /// The driver that it has.
+    pub before: Option<String>,
+    /// Whether it is on no way to processes, so that nothing is to be done.
+    pub is_done: bool,
+    /// The driver that it had before [`bind`]; without one, the kernel chooses.
+    pub wanted: Option<String>,
+    /// The module of a driver that was unloaded meanwhile; mostly it has the driver's name.
+    pub load: Option<String>,
+}
+
+/// Says what [`unbind`] would do. Reads the system and changes nothing.
+pub fn plan_unbind(host: &Host, address: Address) -> Result<UnbindPlan, BindError> {
+    let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
+    let (wanted, before) = (recall(host, address).driver, function.driver.clone());
+    if before.is_some() && function.way().is_none() {
+        return Ok(UnbindPlan { address, before, is_done: true, wanted, load: None });
     }
     if let Some(busy) = function.user(host) {
         // The kernel would wait for the user to let go, without an end.
         return Err(busy.at(address).into());
     }
-    let record = recall(host, address);
-    let wanted = record.driver.clone();
-    let mut loaded = None;
-    if let Some(driver) = wanted.as_ref().filter(|driver| !has_driver(host, driver)) {
-        // A driver that was unloaded meanwhile; its module mostly has its name. If not, the
-        // kernel's choice below will do.
-        loaded = host.kernel().load_module(driver).is_ok().then(|| driver.clone());
-    }
-    restore(host, address, &record, before.as_deref())?;
-    forget(host, address);
-    let now = Function::read(host, address).ok().and_then(|function| function.driver);
-    Ok(BindReport { address, before, now, loaded })
+    let load = wanted.clone().filter(|driver| !has_driver(host, driver));
+    Ok(UnbindPlan { address, before, is_done: false, wanted, load })
 }
 
 fn in_the_way(host: &Host, function: &Function, way: PassthroughDriver) -> Option<Obstacle> {

@@ -15,7 +15,7 @@ mod usage;
 mod way;
 
 pub use address::{Address, AddressError};
-pub use bind::{BindError, BindReport, Force, bind, unbind};
+pub use bind::{BindError, BindReport, Force, UnbindPlan, bind, plan_unbind, unbind};
 pub use examine::{Check, examine, examine_machine, forges_interrupts};
 pub use function::{Function, Resource};
 pub use host::{Host, Kernel, Node};

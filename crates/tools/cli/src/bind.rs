@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use ring3_pci::{
-    Address, BindReport, Blocked, Function, Host, PassthroughDriver, bind, examine, uio_file,
-    unbind,
+    Address, BindError, BindReport, Blocked, Function, Host, PassthroughDriver, UnbindPlan, bind,
+    examine, plan_unbind, uio_file, unbind,
 };
 
 /// Options of `ring3 bind`.
@@ -36,6 +36,9 @@ pub struct BindArgs {
 pub struct UnbindArgs {
     /// The PCI function: DOMAIN:BUS:DEVICE.FUNCTION, such as 0000:01:00.0.
     address: Address,
+    /// Print what would be done, and do nothing. The exit code is 1 if it would be refused.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Hands a function to a driver that hands it on.
@@ -95,12 +98,12 @@ fn plan(
         .filter_map(|check| check.found.err())
         .collect();
     let is = |names: &[&str], blocked: &Blocked| names.contains(&blocked.obstacle.name());
-    let refusal =
-        blocked.iter().find(|blocked| is(&REFUSED, blocked) || !args.force && is(&FORCED, blocked));
-    if let Some(refusal) = refusal {
-        let mends = refusal.mend().into_iter().map(|step| format!("  mend: {step}"));
-        let problem = format!("would be refused: {}", refusal.problem());
-        return Ok(Err(std::iter::once(problem).chain(mends).collect()));
+    let refusals: Vec<_> = blocked
+        .iter()
+        .filter(|blocked| is(&REFUSED, blocked) || !args.force && is(&FORCED, blocked))
+        .collect();
+    if !refusals.is_empty() {
+        return Ok(Err(refusals.into_iter().flat_map(refused).collect()));
     }
     let forced = blocked.iter().filter(|blocked| is(&FORCED, blocked));
     let mut steps: Vec<_> =
@@ -115,6 +118,12 @@ fn plan(
     }
     steps.push(format!("undo then: sudo ring3 unbind {address}"));
     Ok(Ok(steps))
+}
+
+/// Why bind would refuse, and what mends it.
+fn refused(blocked: &Blocked) -> Vec<String> {
+    let mends = blocked.mend().into_iter().map(|step| format!("  mend: {step}"));
+    std::iter::once(format!("would be refused: {}", blocked.problem())).chain(mends).collect()
 }
 
 fn warn_of_uio(host: &Host, address: Address) {
@@ -146,8 +155,33 @@ fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Res
 
 /// Gives a function back.
 pub fn run_unbind(args: UnbindArgs) -> anyhow::Result<ExitCode> {
-    outln!("{}", describe(&unbind(&Host::this(), args.address)?));
+    let host = Host::this();
+    if !args.dry_run {
+        outln!("{}", describe(&unbind(&host, args.address)?));
+        return Ok(ExitCode::SUCCESS);
+    }
+    match plan_unbind(&host, args.address) {
+        Ok(plan) => planned_unbind(&plan).iter().for_each(|step| outln!("{step}")),
+        Err(BindError::Blocked(blocked)) => {
+            refused(&blocked).iter().for_each(|step| outln!("{step}"));
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The steps of [`run_unbind`] in words.
+fn planned_unbind(plan: &UnbindPlan) -> Vec<String> {
+    let address = plan.address;
+    let before = plan.before.as_deref().unwrap_or("no driver");
+    if plan.is_done {
+        return vec![format!("{address}: {before}, as before; nothing to do")];
+    }
+    let load = plan.load.as_ref().map(|module| format!("would load the module {module}"));
+    let next = plan.wanted.as_deref().unwrap_or("the driver that the kernel finds for it, if any");
+    let change = format!("would change the driver of {address}: {before} -> {next}");
+    load.into_iter().chain([change]).collect()
 }
 
 fn describe(done: &BindReport) -> String {
@@ -278,6 +312,45 @@ mod tests {
         let refusal = planned(None, None).unwrap_err();
         assert!(refusal[0].starts_with("would be refused: 0000:01:00.0: "), "{refusal:?}");
         assert!(refusal.len() > 1 && refusal[1].starts_with("  mend: "), "{refusal:?}");
+    }
+
+    /// What stands before its address, each with its mend, without `--force`.
+    #[test]
+    fn a_dry_run_names_everything_that_stands_in_the_way_at_once() {
+        let root = machine(None);
+        let args = BindArgs {
+            address: "0000:01:00.0".parse().unwrap(),
+            driver: PassthroughDriver::Vfio,
+            force: false,
+            owner: None,
+            dry_run: true,
+        };
+        let said = plan(&Host::at(root.path(), Arc::new(Untouched)), &args, None).unwrap();
+        let said = said.unwrap_err();
+        let refusals = said.iter().filter(|line| line.starts_with("would be refused: "));
+        assert_eq!(refusals.count(), 2, "no IOMMU, and nobody knows who uses it: {said:?}");
+    }
+
+    #[test]
+    fn a_dry_run_of_unbind_says_the_steps_and_changes_nothing() {
+        let root = machine(Some(7));
+        let host = Host::at(root.path(), Arc::new(Untouched));
+        let address = "0000:01:00.0".parse().unwrap();
+        let done = planned_unbind(&plan_unbind(&host, address).unwrap());
+        assert_eq!(done, ["0000:01:00.0: nvme, as before; nothing to do"]);
+
+        fs::remove_file(root.path().join("sys/bus/pci/devices/0000:01:00.0/driver")).unwrap();
+        fs::create_dir_all(root.path().join("run/ring3/bound")).unwrap();
+        fs::write(root.path().join("run/ring3/bound/0000:01:00.0"), "driver=gone\noverride=\n")
+            .unwrap();
+        let steps = planned_unbind(&plan_unbind(&host, address).unwrap());
+        assert_eq!(
+            steps,
+            [
+                "would load the module gone",
+                "would change the driver of 0000:01:00.0: no driver -> gone",
+            ]
+        );
     }
 
     #[test]

@@ -52,11 +52,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         what: "sleep",
         found: Ok(ring3_sleep::forecast(&ring3_sleep::Host::this())),
     });
-    checks.push(Check { what: "ublk", found: Ok(block_devices(Path::new(UBLK))) });
+    let ublk = block_devices(Path::new(UBLK));
     if args.json {
-        outln!("{}", serde_json::to_string_pretty(&checks.iter().map(json).collect::<Vec<_>>())?);
+        let all: Vec<_> = checks.iter().map(json).chain([optional("ublk", &ublk)]).collect();
+        outln!("{}", serde_json::to_string_pretty(&all)?);
     } else {
-        crate::output::write(format_args!("{}", report(&checks)));
+        crate::output::write(format_args!("{}", report(&checks, &[("ublk", ublk)])));
         if way == PassthroughDriver::Vfio
             && args.driver.is_none()
             && checks.iter().any(|check| check.found.is_err())
@@ -74,16 +75,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What only some uses of a device need: as an error, what brings it.
+type Optional = Result<String, String>;
+
 /// Whether a disk can become a block device. Nothing that only claims a device needs it.
-fn block_devices(control: &Path) -> String {
+fn block_devices(control: &Path) -> Optional {
     match control.exists() {
-        true => format!("{} is there", control.display()),
-        false => format!(
-            "no {}: to have disks as block devices, run modprobe ublk_drv (the kernel must have \
-             ublk)",
+        true => Ok(format!("{} is there", control.display())),
+        false => Err(format!(
+            "no {}: to have disks as block devices, run sudo modprobe ublk_drv (the kernel must \
+             have ublk)",
             control.display()
-        ),
+        )),
     }
+}
+
+/// What only some uses need, as docs/json.md has it.
+fn optional(what: &str, found: &Optional) -> Value {
+    let text = found.as_ref().unwrap_or_else(|missing| missing);
+    json!({ "what": what, "ok": found.is_ok(), "optional": true, "found": text })
 }
 
 /// One check, as docs/json.md has it.
@@ -98,8 +108,10 @@ fn json(check: &Check) -> Value {
     }
 }
 
-fn report(checks: &[Check]) -> String {
-    let width = checks.iter().map(|check| check.what.len()).max().unwrap_or(0);
+/// All checks, and then what only some uses need: that stands in nobody's way if it is missing.
+fn report(checks: &[Check], optional: &[(&str, Optional)]) -> String {
+    let names = checks.iter().map(|check| check.what).chain(optional.iter().map(|&(what, _)| what));
+    let width = names.map(str::len).max().unwrap_or(0);
     let mut text = String::new();
     for check in checks {
         let (mark, found) = match &check.found {
@@ -107,6 +119,13 @@ fn report(checks: &[Check]) -> String {
             Err(blocked) => ("no", blocked.problem()),
         };
         text += &format!("{mark}  {:<width$}  {found}\n", check.what);
+    }
+    for (what, found) in optional {
+        let (mark, found) = match found {
+            Ok(found) => ("ok", found),
+            Err(missing) => ("--", missing),
+        };
+        text += &format!("{mark}  {what:<width$}  {found}\n");
     }
     for blocked in checks.iter().filter_map(|check| check.found.as_ref().err()) {
         text += &advice(blocked);
@@ -153,9 +172,21 @@ mod tests {
     fn a_machine_without_ublk_is_told_what_brings_it() {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("ublk-control");
-        assert!(block_devices(&control).contains("modprobe ublk_drv"));
+        let missing = block_devices(&control);
+        assert!(missing.as_ref().unwrap_err().contains("sudo modprobe ublk_drv"));
+        assert_eq!(optional("ublk", &missing)["ok"], Value::Bool(false));
         std::fs::write(&control, "").unwrap();
-        assert!(block_devices(&control).ends_with("is there"));
+        assert!(block_devices(&control).unwrap().ends_with("is there"));
+    }
+
+    #[test]
+    fn what_only_some_uses_need_is_not_called_ok_and_stands_in_nobodys_way() {
+        let report = report(
+            &[Check { what: "use", found: Ok("none".into()) }],
+            &[("ublk", Err("no file".into()))],
+        );
+        assert!(report.contains("\n--  ublk  no file\n"), "{report}");
+        assert!(report.ends_with("Nothing stands in the way.\n"), "{report}");
     }
 
     #[test]
@@ -164,7 +195,7 @@ mod tests {
         let found =
             Err(Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: Some("nvme".into()) }
                 .at(address));
-        let report = report(&[Check { what: "driver", found }]);
+        let report = report(&[Check { what: "driver", found }], &[]);
         assert!(
             report.contains("no  driver  0000:01:00.0: it belongs to the kernel's driver nvme"),
             "{report}"
@@ -192,7 +223,7 @@ mod tests {
     #[test]
     fn a_function_in_order_is_said_to_be() {
         assert!(
-            report(&[Check { what: "use", found: Ok("none".into()) }])
+            report(&[Check { what: "use", found: Ok("none".into()) }], &[])
                 .ends_with("Nothing stands in the way.\n")
         );
     }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 
 /// Exit code of a program that a signal ended, as shells have it: 128 and SIGINT.
-const INTERRUPTED: i32 = 130;
+pub const INTERRUPTED: i32 = 130;
 
 /// From now on SIGINT, SIGTERM and SIGHUP end this process with nothing left behind: no guest, no
 /// disk in shared memory, no folder.

@@ -216,19 +216,26 @@ impl Command {
     fn serves_storage(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Serve(_))
     }
+
+    /// What is logged unless RING3_LOG says otherwise. What a model warns of when a driver breaks
+    /// a rule is what a campaign of faults counts.
+    fn log_level(&self) -> &'static str {
+        if matches!(self, Self::Faults(_)) { "error" } else { "warn" }
+    }
 }
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
+    let parsed = parse(std::env::args_os());
+    let level = parsed.as_ref().map_or("warn", |cli| cli.command.log_level());
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("RING3_LOG")
-                .unwrap_or_else(|_| "warn".into()),
+                .unwrap_or_else(|_| level.into()),
         )
         .with_writer(log::writer)
         .without_time()
         .init();
-    let parsed = parse(std::env::args_os());
     if parsed.as_ref().is_ok_and(|cli| cli.command.serves_storage()) {
         ring3_process::mark_process();
     }

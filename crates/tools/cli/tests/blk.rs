@@ -1,8 +1,11 @@
 //! `ring3 blk` on QEMU's disk: what goes in comes out, and what makes no sense is refused before
 //! anything is written.
 
+use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs `ring3 blk` with `args` and `input` as standard input.
 fn blk(args: &[&str], input: &Path) -> Output {
@@ -117,4 +120,36 @@ fn the_suite_runs_only_if_destruction_is_meant() {
 fn a_device_without_a_disk_is_an_error_that_says_what_to_ask() {
     let said = bad(&["info", "--json", "--device", "sim:e1000"], Path::new("/dev/null"));
     assert!(said.contains("no disk") && said.contains("ring3 net info"), "{said}");
+}
+
+/// A read of a simulated disk whose data nobody takes yet, after its first bytes have come.
+fn read_underway() -> (Child, ChildStdout) {
+    let mut read = Command::new(env!("CARGO_BIN_EXE_ring3"))
+        .args(["blk", "read", "--device", "sim:nvme,size=64M"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut data = read.stdout.take().unwrap();
+    data.read_exact(&mut [0; 4096]).unwrap();
+    kill_process(Pid::from_child(&read), Signal::INT).unwrap();
+    (read, data)
+}
+
+#[test]
+fn a_copy_that_is_interrupted_says_how_far_it_was() {
+    let (read, mut data) = read_underway();
+    std::io::copy(&mut data, &mut std::io::sink()).unwrap();
+    let ended = read.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success());
+    assert!(said.contains("interrupted: ") && said.contains("of 67108864 bytes"), "{said}");
+}
+
+#[test]
+fn a_copy_that_is_interrupted_does_not_wait_for_the_end_of_a_pipe() {
+    let (read, data) = read_underway();
+    let ended = read.wait_with_output().unwrap();
+    drop(data);
+    assert_eq!(ended.status.code(), Some(130));
 }

@@ -99,8 +99,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             resets,
             ..HandOvers::default()
         };
-        let whose = ("hand-over", &served.name[..]);
-        let code = show(whose, &killer.hand_overs(outcome)?, args.json)?;
+        let outcome = killer.hand_overs(outcome)?;
+        let verdict = if outcome.mismatches == 0 && outcome.resets == 0 {
+            format!("passed: {done} hand-overs, 0 wrong blocks, 0 resets of the controller")
+        } else {
+            format!(
+                "failed: {done} hand-overs, {} wrong blocks, {} resets of the controller",
+                outcome.mismatches, outcome.resets
+            )
+        };
+        let code = show(("hand-over", &served.name), &outcome, &verdict, args.json)?;
         return whole(code, done, times);
     }
     let mut outcome = Outcome { model: served.name.clone(), ..Outcome::default() };
@@ -114,7 +122,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     killer.kill_one(false)?;
     bar.finish_and_clear();
     let outcome = killer.outcome(Outcome { kills: done, ..outcome })?;
-    let code = show(("kill", &served.name), &outcome, args.json)?;
+    let verdict = match outcome.mismatches {
+        0 => format!(
+            "passed: {done} drivers killed, every acknowledged write was read back ({} reads)",
+            outcome.reads
+        ),
+        wrong => format!("failed: {done} drivers killed, {wrong} wrong blocks were read"),
+    };
+    let code = show(("kill", &served.name), &outcome, &verdict, args.json)?;
     whole(code, done, times)
 }
 
@@ -134,11 +149,16 @@ fn progress(times: u32) -> ProgressBar {
 }
 
 /// Prints it; no success if a block was wrong, or a controller that was handed over was reset.
-fn show(whose: (&str, &str), outcome: &impl Serialize, json: bool) -> Result<ExitCode> {
+fn show(
+    whose: (&str, &str),
+    outcome: &impl Serialize,
+    verdict: &str,
+    json: bool,
+) -> Result<ExitCode> {
     let report = Report::of("kill", machine(false), whose, outcome)?;
     match json {
         true => outln!("{}", serde_json::to_string(&report)?),
-        false => crate::output::write(format_args!("{}", render_figures(&report))),
+        false => crate::output::write(format_args!("{}{verdict}\n", render_figures(&report))),
     }
     let wrong: &[&str] =
         if whose.0 == "kill" { &["mismatches"] } else { &["mismatches", "resets"] };

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,6 +14,7 @@ use serde_json::json;
 
 use super::flow::{BUFFERS, Flow};
 use super::target::{Amount, Span, Target};
+use crate::leave::INTERRUPTED;
 
 /// Where on the disk.
 #[derive(clap::Args)]
@@ -64,6 +67,24 @@ pub struct WriteArgs {
     no_flush: bool,
 }
 
+/// How long a copy that is interrupted has to end by itself and to say how far it was.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Whether Ctrl-C or a signal interrupts the copy.
+fn interruption() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    // In a thread of its own. The copy itself may wait for a pipe that nobody fills or empties.
+    let end = move || {
+        flag.store(true, Ordering::Release);
+        std::thread::sleep(GRACE);
+        errln!("ring3: interrupted while the other end of a pipe was waited for");
+        std::process::exit(INTERRUPTED);
+    };
+    ctrlc::set_handler(end).context("taking signals")?;
+    Ok(interrupted)
+}
+
 /// Copies from the disk.
 pub fn read(args: &ReadArgs) -> Result<ExitCode> {
     let disk = args.place.target.open(1, BUFFERS)?;
@@ -78,10 +99,18 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode> {
         }
         None => Box::new(std::io::stdout().lock()),
     };
-    let (start, bar) = (Instant::now(), bar(&args.place, bytes));
-    let sink = |piece: &[u8]| match args.sparse && piece.iter().all(|&byte| byte == 0) {
-        true => output.skip(piece.len() as u64).context("writing the output"),
-        false => output.write_all(piece).context("writing the output"),
+    let (start, bar, interrupted) = (Instant::now(), bar(&args.place, bytes), interruption()?);
+    let mut copied = 0;
+    let sink = |piece: &[u8]| {
+        ensure!(
+            !interrupted.load(Ordering::Acquire),
+            "interrupted: {copied} of {bytes} bytes were copied from the disk"
+        );
+        copied += piece.len();
+        match args.sparse && piece.iter().all(|&byte| byte == 0) {
+            true => output.skip(piece.len() as u64).context("writing the output"),
+            false => output.write_all(piece).context("writing the output"),
+        }
     };
     Flow::new(&*disk)?.read(span, sink, &mut |done| bar.inc(done))?;
     output.end(bytes).context("writing the output")?;
@@ -102,7 +131,13 @@ pub fn write(args: &WriteArgs) -> Result<ExitCode> {
     };
     let (start, bar, block_size) =
         (Instant::now(), bar(&args.place, room), disk.info().block_size as usize);
+    let (interrupted, mut taken) = (interruption()?, 0);
     let source = |piece: &mut [u8]| {
+        ensure!(
+            !interrupted.load(Ordering::Acquire),
+            "interrupted: the first {taken} bytes were submitted to the disk, and its cache was \
+             not flushed"
+        );
         let len = fill(&mut *input, piece).context("reading the input")?;
         let whole = len.next_multiple_of(block_size);
         ensure!(
@@ -110,6 +145,7 @@ pub fn write(args: &WriteArgs) -> Result<ExitCode> {
             "the input ends within a block of {block_size} bytes: add --pad to fill it with zeroes"
         );
         piece[len..whole].fill(0);
+        taken += whole;
         Ok(whole)
     };
     let mut flow = Flow::new(&*disk)?;

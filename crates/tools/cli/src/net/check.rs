@@ -52,7 +52,14 @@ pub struct Args {
 /// Runs the suite; the exit code says whether it passed.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let _watch = Watch::start()?;
-    let socket = if args.peer.is_none() { Some(Socket::new(&args.device)?) } else { None };
+    let socket = match &args.peer {
+        Some(_) => None,
+        // What is no card at all is told that, and not to name a second one.
+        None => Some(
+            Socket::new(&args.device)
+                .or_else(|error| args.target.open(&args.device).and(Err(error)))?,
+        ),
+    };
     let (mut socket, device) = socket
         .map_or_else(|| (None, args.device.clone()), |(socket, device)| (Some(socket), device));
     let place = args.target.place_with(&device, &args.tools)?;
