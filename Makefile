@@ -7,7 +7,7 @@ OUT   ?= out
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-c uninstall deb release site demo test test-quick \
-        test-array bench bench-restart figures papers study fuzz lint fmt
+        test-array bench bench-restart figures papers study fuzz deny lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -204,6 +204,11 @@ study: build ## how much of each network, SCSI, ATA and sound driver is critical
 # The first time, building takes about 10 minutes. fuzz/run says what else it does.
 fuzz: ## parsers and drivers against hostile bytes, each for 10 seconds
 	@fuzz/run --quick
+
+# By cargo-deny, which cargo builds the first time: about 5 minutes.
+deny: ## licences, sources and known vulnerabilities of others' crates
+	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny
+	@cargo deny check
 
 lint: ## formatting, warnings, documentation
 	@tests/run lint
