@@ -503,6 +503,8 @@ fn show(result: &Campaign) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use std::process::ExitStatus;
 
@@ -558,7 +560,13 @@ mod tests {
         let report = campaign.report().unwrap();
         assert_eq!(report.get("fuzz", "dde:e1000e", "runs").unwrap().median, 1000.0);
         assert!(report.fact("dde:e1000e", "finding").unwrap().starts_with("use-after-poison: "));
-        assert_eq!(serde_json::to_value(&report).unwrap()["findings"][0]["inputs"], 1);
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["findings"][0]["inputs"], 1);
+        let own = serde_json::to_value(&report.own).unwrap();
+        let mut schema: Value =
+            serde_json::from_str(include_str!("../../../../../docs/output.schema.json")).unwrap();
+        schema["$ref"] = "#/$defs/dde-fuzz".into();
+        jsonschema::validate(&schema, &own).unwrap();
     }
 
     #[test]
