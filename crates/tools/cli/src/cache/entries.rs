@@ -63,7 +63,7 @@ pub enum Kind {
     Hosted,
     /// A folder of a run of the lab.
     Run,
-    /// A log or facts about a kernel, which no other process has to find there.
+    /// A log, facts about a kernel or inputs of a fuzzer, which no other process has to find there.
     Plain,
     /// A lock or a log of the setup: deleting it would break the exclusion of others.
     Lock,
@@ -120,6 +120,7 @@ impl Entry {
             (Kind::Lock, _) => "locks: never deleted",
             (Kind::Hosted, _) => "hosted drivers of Linux",
             (Kind::Run, _) => "folders of runs",
+            (Kind::Plain, "fuzz") => "inputs that fuzzers have kept (fuzz/run)",
             (Kind::Plain, "split") => "facts about kernels, for ring3 split",
             (Kind::Plain, _) => "logs of runs",
             (_, part) => {
@@ -166,7 +167,7 @@ fn part(root: &Path, name: &str) -> Vec<Entry> {
             true => Kind::Plain,
             false => Kind::Unknown,
         }),
-        "split" => members(|_| Kind::Plain),
+        "fuzz" | "split" => members(|_| Kind::Plain),
         _ => whole(Kind::Unknown).into_iter().collect(),
     }
 }

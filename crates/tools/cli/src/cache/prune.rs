@@ -214,6 +214,7 @@ mod tests {
             "snapshots/a.memory.length",
             "dde/6.12/abc/net/lock",
             "logs/ring3-one.log",
+            "fuzz/nvme/one",
             "split/guest/x",
             "runs/ring3-x/lock",
             "photos/one.jpg",
@@ -229,6 +230,7 @@ mod tests {
             names(&done),
             [
                 "dde/6.12/abc",
+                "fuzz/nvme",
                 "kernels/6.1",
                 "logs/ring3-one.log",
                 "runs/ring3-x",
