@@ -1,7 +1,12 @@
 //! One writer of a segment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(loom)]
+use loom::sync::atomic::fence;
+#[cfg(not(loom))]
+use std::sync::atomic::fence;
 
 use crate::segment::{Lost, Phase, Segment, entry, word};
 
@@ -61,15 +66,50 @@ pub enum Entry {
 
 const ENDED: u64 = 1 << 63;
 
+/// A word that two processes share. Loom's models have words of their own.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+}
+
+/// Writes entry `number` into its words, in which an older one may be.
+///
+/// # Ordering
+/// The first word is 0 while the others change: the fence keeps their stores behind that one, and
+/// the store of the number releases them. A reader that finds the number before and after it has
+/// read the others has read this entry and no other.
+#[inline]
+fn write_entry(words: &[impl Word], number: u64, [what, lba, blocks]: [u64; 3]) {
+    words[0].store(0, Ordering::Relaxed);
+    fence(Ordering::Release);
+    words[1].store(what, Ordering::Relaxed);
+    words[2].store(lba, Ordering::Relaxed);
+    words[3].store(blocks, Ordering::Relaxed);
+    words[0].store(number + 1, Ordering::Release);
+}
+
 impl Entry {
     /// What `words` hold, if that is entry `number` as a whole.
-    pub(crate) fn read(words: &[AtomicU64], number: u64) -> Option<Self> {
+    pub(crate) fn read(words: &[impl Word], number: u64) -> Option<Self> {
         let get = |index: usize| words[index].load(Ordering::Relaxed);
-        let is_whole = || words[0].load(Ordering::Acquire) == number + 1;
-        let before = is_whole();
+        let is_whole = |order| words[0].load(order) == number + 1;
+        let before = is_whole(Ordering::Acquire);
         let (what, lba, blocks) = (get(1), get(2), get(3) as u32);
+        // What was read of a later entry makes the 0 before it visible, too.
         fence(Ordering::Acquire);
-        if !before || !is_whole() {
+        if !before || !is_whole(Ordering::Relaxed) {
             return None;
         }
         let tag = what as u16;
@@ -171,13 +211,7 @@ impl Recorder {
     fn record(&self, what: u64, lba: u64, blocks: u32) {
         let part = self.segment.part(self.part);
         let number = part[word::RECORDED].load(Ordering::Relaxed);
-        let words = entry(part, number);
-        words[0].store(0, Ordering::Relaxed);
-        fence(Ordering::Release);
-        words[1].store(what, Ordering::Relaxed);
-        words[2].store(lba, Ordering::Relaxed);
-        words[3].store(blocks.into(), Ordering::Relaxed);
-        words[0].store(number + 1, Ordering::Release);
+        write_entry(entry(part, number), number, [what, lba, blocks.into()]);
         part[word::RECORDED].store(number + 1, Ordering::Release);
     }
 }
@@ -252,5 +286,58 @@ mod tests {
 
     fn tempfile() -> std::os::fd::OwnedFd {
         rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+}
+
+/// Loom tries the orders in which another process may see the words.
+#[cfg(all(test, loom))]
+mod loom_models {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64;
+    use loom::thread;
+
+    use super::*;
+    use crate::ENTRIES;
+
+    impl Word for AtomicU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            self.load(order)
+        }
+
+        fn store(&self, value: u64, order: Ordering) {
+            self.store(value, order);
+        }
+    }
+
+    /// The words of an entry that says by its block and its count which one it is.
+    fn words_of(number: u64) -> [u64; 3] {
+        [(Operation::Read as u64) << 16, number, number]
+    }
+
+    fn is_of(entry: &Entry, wanted: u64) -> bool {
+        matches!(*entry, Entry::Started { number, lba, blocks, .. }
+            if number == wanted && lba == wanted && u64::from(blocks) == wanted)
+    }
+
+    #[test]
+    fn loom_an_entry_that_is_overwritten_meanwhile_is_read_whole_or_not_at_all() {
+        loom::model(|| {
+            let words: Arc<[AtomicU64; 4]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+            // Both have the same place.
+            let (old, new) = (1, 1 + ENTRIES as u64);
+            write_entry(&words[..], old, words_of(old));
+            let writer = {
+                let words = Arc::clone(&words);
+                thread::spawn(move || write_entry(&words[..], new, words_of(new)))
+            };
+            for wanted in [old, new] {
+                if let Some(entry) = Entry::read(&words[..], wanted) {
+                    assert!(is_of(&entry, wanted), "{wanted}: {entry:?}");
+                }
+            }
+            writer.join().unwrap();
+            assert!(is_of(&Entry::read(&words[..], new).unwrap(), new));
+            assert_eq!(Entry::read(&words[..], old), None);
+        });
     }
 }
