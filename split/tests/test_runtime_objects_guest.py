@@ -47,6 +47,7 @@ echo 0 >$deadline
 cat $at >/dev/null
 once; echo "after an error: $(cat $at)"
 once; echo "after a success: $(cat $at)"
+echo 400000 >$at || echo "there is no memory"
 echo {MANY} >$at || echo "the upcalls have failed"
 wait $half; cat /tmp/liar
 cat $at >/dev/null
@@ -96,6 +97,14 @@ def test_what_a_call_has_freed_is_no_object_any_more(said: str) -> None:
 def test_what_was_taken_by_an_object_is_given_back_before_it_ends(said: str) -> None:
     assert "a thing ends with 0 holders" in said
     assert "a thing ends with 1 holders" not in said
+
+
+def test_memory_of_the_device_is_given_with_attributes_that_leave_the_kernel_an_address(
+    said: str,
+) -> None:
+    assert "memory that is written at once: given" in said
+    assert "memory without an address: refused" in said
+    assert "memory of an unknown kind: refused" in said
 
 
 def test_who_answers_with_an_error_keeps_nothing_that_its_calls_have_taken(said: str) -> None:

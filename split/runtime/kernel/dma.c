@@ -20,6 +20,14 @@ struct dma_account {
 /* Of flags that a user half may have chosen, those that change nothing but how hard is tried. */
 #define PERMITTED (GFP_KERNEL | GFP_ATOMIC | GFP_DMA | GFP_DMA32 | __GFP_ZERO | __GFP_NOWARN)
 
+/*
+ * Attributes under which the kernel returns an address that it can use, as the driver's code goes
+ * on to do. With DMA_ATTR_NO_KERNEL_MAPPING it is none [Linux,
+ * Documentation/core-api/dma-attributes.rst].
+ */
+#define ATTRIBUTES (DMA_ATTR_WEAK_ORDERING | DMA_ATTR_WRITE_COMBINE | DMA_ATTR_SKIP_CPU_SYNC | \
+		    DMA_ATTR_FORCE_CONTIGUOUS | DMA_ATTR_ALLOC_SINGLE_PAGES | DMA_ATTR_NO_WARN)
+
 /* Within the budget of the driver; false if it is not. */
 static bool take(struct split_host *host, size_t size)
 {
@@ -43,7 +51,10 @@ static void give_back(struct split_host *host, size_t size)
 	xa_unlock_irqrestore(&host->dma, flags);
 }
 
-/* As dma_alloc_attrs; in the contexts in which that may be called. */
+/*
+ * As dma_alloc_attrs; in the contexts in which that may be called. With attributes other than
+ * ATTRIBUTES, which a user half may have chosen, there is no memory.
+ */
 void *split_dma_alloc(struct split_host *host, struct device *device, size_t size, dma_addr_t *bus,
 		      gfp_t gfp, unsigned long attributes)
 {
@@ -53,7 +64,7 @@ void *split_dma_alloc(struct split_host *host, struct device *device, size_t siz
 	void *address;
 	int error;
 
-	if (!take(host, size))
+	if (attributes & ~ATTRIBUTES || !take(host, size))
 		return NULL;
 	account = kmalloc(sizeof(*account), gfp & (GFP_KERNEL | GFP_ATOMIC));
 	if (!account)

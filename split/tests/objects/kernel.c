@@ -2,9 +2,11 @@
 /*
  * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind
  * the other, or one by a work item (BY_WORK), in a section that runs alone (ALONE), or with rtnl
- * (WITH_RTNL); who reads it, what the kernel half finds in its box by then.
+ * (WITH_RTNL), or memory of a device allocated (MEMORY); who reads it, what the kernel half finds in its box by then.
  */
 #include <linux/delay.h>
+#include <linux/dma-mapping.h>
+#include <linux/platform_device.h>
 #include <linux/proc_fs.h>
 #include <linux/rtnetlink.h>
 
@@ -135,6 +137,35 @@ void split_undo_take_rtnl(const unsigned long *arguments, unsigned long result)
 		rtnl_unlock();
 }
 
+static void allocate(struct device *device, const char *what, unsigned long attributes)
+{
+	dma_addr_t bus;
+	void *address = dma_alloc_attrs(device, PAGE_SIZE, &bus, GFP_KERNEL, attributes);
+
+	pr_info("split_objects: memory %s: %s\n", what, address ? "given" : "refused");
+	if (address)
+		dma_free_attrs(device, PAGE_SIZE, address, bus, attributes);
+}
+
+/* As a user half may have a driver's code allocate it. */
+static long memory(void)
+{
+	struct platform_device *device =
+		platform_device_register_simple("split_objects", PLATFORM_DEVID_NONE, NULL, 0);
+	long error = PTR_ERR_OR_ZERO(device);
+
+	if (error)
+		return error;
+	error = dma_coerce_mask_and_coherent(&device->dev, DMA_BIT_MASK(32));
+	if (!error) {
+		allocate(&device->dev, "that is written at once", DMA_ATTR_WRITE_COMBINE);
+		allocate(&device->dev, "without an address", DMA_ATTR_NO_KERNEL_MAPPING);
+		allocate(&device->dev, "of an unknown kind", 1UL << 40);
+	}
+	platform_device_unregister(device);
+	return error;
+}
+
 static ssize_t run(struct file *file, const char __user *from, size_t size, loff_t *at)
 {
 	unsigned int count;
@@ -151,6 +182,8 @@ static ssize_t run(struct file *file, const char __user *from, size_t size, loff
 		rtnl_lock();
 		error = upcall();
 		rtnl_unlock();
+	} else if (!error && count == MEMORY) {
+		error = memory();
 	} else {
 		while (!error && count--)
 			error = upcall();

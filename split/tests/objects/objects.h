@@ -20,5 +20,6 @@ enum { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL };
 #define BY_WORK 100000 /* instead of a count */
 #define ALONE 200000
 #define WITH_RTNL 300000
+#define MEMORY 400000
 
 #endif
