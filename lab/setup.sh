@@ -39,6 +39,8 @@
 #   lab/setup.sh chromium         a browser, for a test of the page of `ring3 report`
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's
 #                                 source package
+#   lab/setup.sh debug-kernel     builds a guest kernel that checks itself: see lab/debug-kernel.sh,
+#                                 which gets the words after it
 #   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is
 #                                 damaged
 #
@@ -825,7 +827,16 @@ has_its_modules() (
     sed 's/:.*//' modules.dep | while read -r module; do [ -s "$module" ] || exit 1; done
 )
 
+# built KIND NAME: says what to do about a part that is built and not fetched, if it is missing or
+# damaged.
+built() {
+    (update=no && asked "$cache/$1/$2") || return 0
+    refuse "kernel $2 is built from source, in about 25 minutes. Next: in ring3's source," \
+        "lab/debug-kernel.sh$(case $2 in *-kcsan) echo " kcsan" ;; esac)"
+}
+
 fetch_kernel() {
+    case $1 in debug | debug-kcsan) built kernels "$1"; return ;; esac
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' ||
         die "'$1' is not a kernel version such as 6.12"
     asked "$cache/kernels/$1" "" has_its_modules "$cache/kernels/$1" || return 0
@@ -1047,6 +1058,7 @@ fetch_python() {
 # $cache/sources/VERSION/{source,headers}. The headers carry the configuration and everything that a
 # build generates, so that nothing is built here.
 fetch_source() {
+    case $1 in debug | debug-kcsan) built sources "$1"; return ;; esac
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' ||
         die "'$1' is not a kernel version such as 6.12"
     asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
@@ -1107,6 +1119,10 @@ verify() {
         fetch_python "$cache/wheel/requirements.lock" wheel
 }
 
+# debug-kernel.sh is a script of its own, which takes the functions and waits for this one's lock
+# only at its beginning and its end.
+[ -z "${RING3_SETUP_FUNCTIONS:-}" ] || return 0
+[ "${1:-}" != debug-kernel ] || { shift; exec sh "$(dirname "$0")/debug-kernel.sh" "$@"; }
 writable=yes
 mkdir -p "$cache/kernels" "$cache/sources" 2>/dev/null && [ -w "$cache" ] || writable=no
 [ -d "$cache" ] || die "cannot create $cache; set RING3_CACHE to a folder of yours"
@@ -1186,5 +1202,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,50s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,52s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

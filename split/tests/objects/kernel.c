@@ -2,7 +2,8 @@
 /*
  * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind
  * the other, or one by a work item (BY_WORK), in a section that runs alone (ALONE), or with rtnl
- * (WITH_RTNL), or memory of a device allocated (MEMORY); who reads it, what the kernel half finds in its box by then.
+ * (WITH_RTNL), or memory of a device allocated (MEMORY); who reads it, what the kernel half finds
+ * in its box by then.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>

@@ -22,7 +22,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel `version` (a prefix such as `6.12`), fetched when the cache has none.
+    /// The kernel `version` (a prefix such as `6.12`), fetched when the cache has none, or one that
+    /// `lab/debug-kernel.sh` built (`debug`).
     pub fn get(
         cache: &Cache,
         version: &str,

@@ -120,6 +120,7 @@ impl Entry {
             (Kind::Lock, _) => "locks: never deleted",
             (Kind::Hosted, _) => "hosted drivers of Linux",
             (Kind::Run, _) => "folders of runs",
+            (Kind::Plain, "debug-kernel") => "a kernel that checks itself, as it is built",
             (Kind::Plain, "fuzz") => "inputs that fuzzers have kept (fuzz/run)",
             (Kind::Plain, "split") => "facts about kernels, for ring3 split",
             (Kind::Plain, _) => "logs of runs",
@@ -167,7 +168,7 @@ fn part(root: &Path, name: &str) -> Vec<Entry> {
             true => Kind::Plain,
             false => Kind::Unknown,
         }),
-        "fuzz" | "split" => members(|_| Kind::Plain),
+        "debug-kernel" | "fuzz" | "split" => members(|_| Kind::Plain),
         _ => whole(Kind::Unknown).into_iter().collect(),
     }
 }
