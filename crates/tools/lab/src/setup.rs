@@ -37,6 +37,8 @@ pub enum Need {
     Dpdk,
     /// QEMU's `qemu-img` and `qemu-storage-daemon` with its own NVMe driver, `rivals/rivals.tar`.
     Rivals,
+    /// Test suites of others in a root of their own, the disk image `suites/root.img`.
+    Suites,
     /// systemd as a guest's first process, `systemd/systemd.tar`.
     Systemd,
     /// What loads the kernel that a running one starts, `kexec/kexec.tar`.
@@ -72,6 +74,7 @@ impl Need {
             Self::Databases => ("databases", None),
             Self::Dpdk => ("dpdk", None),
             Self::Rivals => ("rivals", None),
+            Self::Suites => ("suites", None),
             Self::Systemd => ("systemd", None),
             Self::Kexec => ("kexec", None),
             Self::Bpftrace => ("bpftrace", None),
@@ -96,6 +99,7 @@ impl Need {
             Self::Databases => "databases".into(),
             Self::Dpdk => "dpdk".into(),
             Self::Rivals => "rivals".into(),
+            Self::Suites => "suites".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
@@ -120,6 +124,7 @@ impl Need {
             Self::Databases => "sqlite and PostgreSQL".into(),
             Self::Dpdk => "DPDK's testpmd".into(),
             Self::Rivals => "QEMU's disk tools".into(),
+            Self::Suites => "test suites of others".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
@@ -153,6 +158,7 @@ impl Need {
             | Self::Python(_)
             | Self::Hosting
             | Self::Afl
+            | Self::Suites
             | Self::Cloc => "the same command again",
         }
     }
