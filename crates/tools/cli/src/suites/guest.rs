@@ -148,7 +148,7 @@ impl Round<'_> {
             ..Guest::new(&name)
         };
         let modules: &[&str] = match self.placement.is_kernel() {
-            true => &["nvme"],
+            true => &["nvme poll_queues=1"],
             false => &["ublk_drv", "vfio-pci"],
         };
         let disk = if self.placement.is_kernel() { disk } else { disk.bound("vfio-pci") };

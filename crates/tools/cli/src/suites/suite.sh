@@ -29,7 +29,7 @@ clear_up() {
 limited() {
     (
         echo $BASHPID >$group/cgroup.procs
-        exec timeout -s TERM -k 5 "$LIMIT" "$@"
+        exec timeout -s TERM -k 5 "$LIMIT" setsid -w "$@"
     ) </dev/null 2>&1
     code=$?
     [ $code != 137 ] || code=124
