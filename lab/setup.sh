@@ -844,7 +844,7 @@ for test in $(grep -l '^test_device()' block/[0-9]*[0-9]); do echo "$test device
 sed -n 's|^\([0-9][0-9]*\) |generic/\1 |p' /suites/xfstests/tests/generic/group.list \
     >/suites/lists/xfstests
 BUILD
-    say "building the suites (10 to 20 minutes)"
+    say "building the suites (5 to 20 minutes)"
     quietly unshare --mount --pid --fork chroot "$new" /bin/sh /build
     rm -f "$new/build"
     rm -rf "$new/usr/share/doc" "$new/usr/share/man" "$new/usr/share/locale" "$cache/suites.new"

@@ -17,8 +17,6 @@ use crate::bench::ring3d::{RING3D, with_supervisor};
 const MACHINE: &str = include_str!("machine.sh");
 const SUITE: &str = include_str!("suite.sh");
 
-/// Tests of one guest: what is lost if it stands still is bounded.
-const AT_ONCE: usize = 25;
 /// Guests in a row that may end without a result, before the first test or in the same one.
 const FUTILE: u32 = 2;
 /// What a guest may take beside its tests.
@@ -37,8 +35,8 @@ pub struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Runs those of `tests` that have no result, in as many guests as it takes. `told` gets each
-    /// result.
+    /// Runs those of `tests` that have no result, in one guest, and in another when that ends
+    /// before them. `told` gets each result.
     pub fn run(
         &self,
         cache: &Cache,
@@ -49,11 +47,10 @@ impl Round<'_> {
         let mut deaths: HashMap<String, u32> = HashMap::new();
         let mut futile = 0;
         loop {
-            let mut left = results.missing(self.suite, self.placement, tests);
+            let left = results.missing(self.suite, self.placement, tests);
             if left.is_empty() {
                 return Ok(());
             }
-            left.truncate(AT_ONCE);
             let before = results.records().len();
             let (stream, why) = self.boot(cache, &left, results, told)?;
             let other = stream.other.clone();

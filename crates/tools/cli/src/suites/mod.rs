@@ -52,11 +52,16 @@ pub struct Args {
     /// Folder of the results. A test with a result there is not run again.
     #[arg(long, default_value = "out/suites")]
     out: PathBuf,
+    /// Run those tests again that have a result there and did not pass.
+    #[arg(long)]
+    again: bool,
     /// Print counts and differences as JSON.
     #[arg(long)]
     json: bool,
 }
 
+/// Tests of one guest: what is lost if it stands still is bounded.
+const AT_ONCE: usize = 25;
 /// Bytes of the disk that a file system is tested on.
 const SIZE: Size = Size(2 << 30);
 
@@ -70,18 +75,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cache = Cache::open()?;
     prepare(&cache, &[Need::Suites], &mut |line| errln!("{line}"))?;
     let mut results = Results::open(&args.out)?;
+    if args.again {
+        results.forget_failed();
+    }
     let suites = match &args.suites[..] {
         [] => vec![Suite::Liburing, Suite::Blktests, Suite::Xfstests],
         some => some.to_vec(),
     };
     for suite in suites {
         let tests = args.choose(&cache, suite)?;
-        for &placement in &args.on {
-            let missing = results.missing(suite, placement, &tests).len();
+        // In turn, so that a run that is ended early has compared something.
+        for (tests, &placement) in
+            tests.chunks(AT_ONCE).flat_map(|some| args.on.iter().map(move |one| (some, one)))
+        {
+            let missing = results.missing(suite, placement, tests).len();
             errln!("{} on {}: {missing} tests", suite.name(), placement.name());
             let limit = args.limit.unwrap_or(suite.usual_limit());
             let round = Round { suite, placement, limit, kernel: DEFAULT_KERNEL, size: SIZE.0 };
-            round.run(&cache, &tests, &mut results, &mut |record| errln!("{}", line(record)))?;
+            round.run(&cache, tests, &mut results, &mut |record| errln!("{}", line(record)))?;
         }
     }
     print(&results, args.json)?;

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -35,21 +35,39 @@ pub struct Results {
 }
 
 impl Results {
-    /// Opens `folder`, with what is there already. A last line that was cut short when the program
-    /// was killed is no result.
+    /// Opens `folder`, with what is there already: of two results of a test the later one. A last
+    /// line that was cut short when the program was killed is no result.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("results.jsonl");
         let about = || format!("the results in {}", path.display());
         fs::create_dir_all(folder).with_context(about)?;
-        let text =
-            if path.exists() { fs::read_to_string(&path).with_context(about)? } else { "".into() };
-        let records: Vec<Record> =
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let mut file = File::options().create(true).append(true).open(&path).with_context(about)?;
+        let mut file =
+            File::options().create(true).read(true).append(true).open(&path).with_context(about)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).with_context(about)?;
         if !text.is_empty() && !text.ends_with('\n') {
             file.write_all(b"\n").with_context(about)?;
         }
-        Ok(Self { folder: folder.to_owned(), file, records })
+        let mut results = Self { folder: folder.to_owned(), file, records: Vec::new() };
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .for_each(|record| results.put(record));
+        Ok(results)
+    }
+
+    fn put(&mut self, record: Record) {
+        let key = |one: &Record| (one.suite, one.placement, one.test.clone());
+        let wanted = key(&record);
+        match self.records.iter_mut().find(|one| key(one) == wanted) {
+            Some(old) => *old = record,
+            None => self.records.push(record),
+        }
+    }
+
+    /// Forgets those that failed in any way, so that these tests are run again.
+    pub fn forget_failed(&mut self) {
+        let kept = |record: &Record| matches!(record.verdict, Verdict::Passed | Verdict::NotRun);
+        self.records.retain(kept);
     }
 
     /// Those of `tests` that have no result yet, in their order.
@@ -75,7 +93,7 @@ impl Results {
         }
         let line = serde_json::to_string(&record)? + "\n";
         self.file.write_all(line.as_bytes()).context("writing a result")?;
-        self.records.push(record);
+        self.put(record);
         Ok(())
     }
 
@@ -120,6 +138,22 @@ mod tests {
         assert_eq!(missing(Placement::Killed), tests);
         let log = folder.path().join("logs/blktests/kernel/block-005.log");
         assert_eq!(fs::read_to_string(log).unwrap(), "why\n");
+    }
+
+    #[test]
+    fn a_test_that_failed_is_run_again_when_asked_for_and_its_last_result_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut results = Results::open(folder.path()).unwrap();
+        results.add(record("a", Verdict::TimedOut), "").unwrap();
+        results.add(record("b", Verdict::NotRun), "").unwrap();
+        results.forget_failed();
+        let tests = names(&["a", "b"]);
+        let missing = results.missing(Suite::Blktests, Placement::Kernel, &tests);
+        assert_eq!(missing, names(&["a"]));
+        results.add(record("a", Verdict::Passed), "").unwrap();
+        let results = Results::open(folder.path()).unwrap();
+        let verdicts: Vec<_> = results.records().iter().map(|record| record.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Passed, Verdict::NotRun]);
     }
 
     #[test]
