@@ -87,7 +87,9 @@ while read -r name; do
     run_$SUITE "$name"; stuck=$?
     seconds=$(echo "$EPOCHREALTIME - $began" | bc)
     [ "$(complaints)" = "$complained" ] || { echo "the kernel complains:"; dmesg | tail -n 60; }
-    echo "suites: end $name $code $seconds $(($(kills) - killed)) $(($(errors) - failed))"
+    # On a line of its own, whatever the test has printed last.
+    printf '\nsuites: end %s\n' \
+        "$name $code $seconds $(($(kills) - killed)) $(($(errors) - failed))"
     # The next test gets a machine of its own.
     [ $stuck = 0 ] || exit 1
 done </run/tests
