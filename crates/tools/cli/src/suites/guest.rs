@@ -54,6 +54,7 @@ impl Round<'_> {
             let before = results.records().len();
             let (stream, why) = self.boot(cache, &left, results, told)?;
             let other = stream.other.clone();
+            results.note(self.suite, self.placement, &format!("{other}{why}\n"))?;
             if let Some((test, output)) = stream.unfinished() {
                 let deaths = deaths.entry(test.clone()).or_default();
                 *deaths += 1;

@@ -97,6 +97,16 @@ impl Results {
         Ok(())
     }
 
+    /// Keeps what a guest has said beside its tests: how its disk was made, and how that ended.
+    pub fn note(&self, suite: Suite, placement: Placement, text: &str) -> Result<()> {
+        let folder = self.folder.join("logs").join(suite.name()).join(placement.name());
+        let path = folder.join("guests.log");
+        fs::create_dir_all(&folder)
+            .and_then(|()| File::options().create(true).append(true).open(&path))
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("writing {}", path.display()))
+    }
+
     /// All of them.
     pub fn records(&self) -> &[Record] {
         &self.records

@@ -9,7 +9,8 @@
 group=/sys/fs/cgroup/suites
 mkdir -p $group
 kills() { wc -l </run/kills; }
-errors() { dmesg | grep -cE "I/O error.*(ublkb|nvme0n)[0-9]"; }
+failures() { dmesg | grep -E 'I/O error.*(ublkb|nvme0n)[0-9]'; }
+errors() { failures | wc -l; }
 complaints() { dmesg | grep -cE 'kernel BUG|WARNING:|BUG:|Oops:|general protection fault'; }
 
 # Ends all that a test has left; fails if something cannot be ended.
@@ -82,11 +83,14 @@ run_xfstests() {
 
 begin_$SUITE || { echo "suites: $SUITE cannot begin"; exit 1; }
 while read -r name; do
+    # What is tried after that says nothing of the test: another machine.
+    [ -b $FIRST ] && [ -b $SECOND ] || { echo "the disk is gone"; exit 1; }
     echo "suites: begin $name"
     killed=$(kills) failed=$(errors) complained=$(complaints) began=$EPOCHREALTIME
     run_$SUITE "$name"; stuck=$?
     seconds=$(echo "$EPOCHREALTIME - $began" | bc)
     [ "$(complaints)" = "$complained" ] || { echo "the kernel complains:"; dmesg | tail -n 60; }
+    [ "$(errors)" = "$failed" ] || failures | tail -n 20
     # On a line of its own, whatever the test has printed last.
     printf '\nsuites: end %s\n' \
         "$name $code $seconds $(($(kills) - killed)) $(($(errors) - failed))"
