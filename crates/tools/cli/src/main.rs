@@ -148,8 +148,8 @@ enum Command {
     Split(split::Args),
     /// Run test suites of others on the kernel's disk and on ring3's.
     ///
-    /// Boots guests under QEMU, in which liburing's tests, blktests and xfstests run on an NVMe disk
-    /// with its driver in several places, and counts what passed in each. Takes hours.
+    /// Boots guests under QEMU, in which liburing's tests, blktests and xfstests run on an NVMe
+    /// disk with its driver in several places, and counts what passed in each. Takes hours.
     Suites(suites::Args),
     /// Watch the load and the outages of ring3d's devices.
     Top(top::Args),
