@@ -7,7 +7,8 @@ OUT   ?= out
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build install install-c uninstall deb release site demo test test-quick \
-        test-array bench bench-restart figures papers study fuzz deny lint fmt
+        test-array bench bench-restart figures papers study suites fuzz \
+        deny lint fmt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -200,6 +201,10 @@ papers: setup build ## the figures in docs/papers anew, by short rounds: about 1
 # The first time takes about 10 minutes.
 study: build ## how much of each network, SCSI, ATA and sound driver is critical, into OUT
 	@$(RING3) split study --out $(OUT)
+
+# Hours under emulation; what has a result in OUT/suites is not run again.
+suites: build ## test suites of others on the kernel's disk and on ring3's, into OUT
+	@$(RING3) suites --out $(OUT)/suites
 
 # The first time, building takes about 10 minutes. fuzz/run says what else it does.
 fuzz: ## parsers and drivers against hostile bytes, each for 10 seconds

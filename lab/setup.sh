@@ -29,6 +29,10 @@
 #                                 archive
 #   lab/setup.sh roots            fresh Debian 12 and 13 with a compiler and Python, in which the
 #                                 packages of `make deb` are tried, as archives; as root
+#   lab/setup.sh suites [FOLDER]  test suites of others (liburing, blktests, xfstests) built in a
+#                                 Debian 13, as the image of a disk, for `ring3 suites`; as root.
+#                                 FOLDER has their sources, a folder or git repository each;
+#                                 without it they are cloned
 #   lab/setup.sh systemd-12       the same of Debian 12, whose systemd is older
 #   lab/setup.sh kexec            kexec-tools of Debian 13, with all that they need, as one archive
 #   lab/setup.sh bpftrace         bpftrace of Debian 13, with all that it needs, as one archive
@@ -738,17 +742,27 @@ fetch_roots() {
 # has checked.
 fetch_root() {
     asked "$cache/roots/$1" "" [ -s "$cache/roots/$1/root.tar" ] || return 0
+    make_root "$cache/roots/$1.download" "$1" "a fresh Debian ($1, about 150 MB)"
+    rm -rf "$cache/roots/$1.new"; mkdir -p "$cache/roots/$1.new"
+    quietly tar -C "$work/root" --numeric-owner -cf "$cache/roots/$1.new/root.tar" .
+    rm -rf "$work"
+    swap_in "$cache/roots/$1"
+}
+
+# make_root WORK SUITE TEXT PACKAGE...: such a machine with these packages as well, in $work/root.
+make_root() {
     [ "$(id -u)" = 0 ] || die "a fresh Debian is made by its packages' own scripts, as root"
     open_apt
     refresh all.deb
-    say "fetching a fresh Debian ($1, about 150 MB)"
-    work=$cache/roots/$1.download
+    work=$1 base=$2
+    say "fetching $3"
+    shift 3
     rm -rf "$work" "$apt/archives"; mkdir -p "$work/root" "$apt/archives/partial"
-    quietly in_apt all.deb apt-get -y install --download-only -t "$1" \
+    quietly in_apt all.deb apt-get -y install --download-only -t "$base" \
         base-files base-passwd bash bsdutils coreutils dash debianutils diffutils dpkg findutils \
         grep gzip hostname init-system-helpers libc-bin login mawk mount ncurses-base ncurses-bin \
         passwd perl-base sed sysvinit-utils tar tzdata util-linux apt debian-archive-keyring \
-        ca-certificates libc6-dev gcc make pkg-config python3 python3-venv
+        ca-certificates libc6-dev gcc make pkg-config python3 python3-venv "$@"
     say "installing it"
     (
         cd "$work/root"
@@ -786,10 +800,84 @@ umount /proc
 INSTALL
     quietly unshare --mount --pid --fork chroot "$work/root" /bin/sh /install
     rm -rf "$work/root/debs" "$work/root/install" "$apt/archives"
-    rm -rf "$cache/roots/$1.new"; mkdir -p "$cache/roots/$1.new"
-    quietly tar -C "$work/root" --numeric-owner -cf "$cache/roots/$1.new/root.tar" .
+}
+
+# Test suites of others, built, in a Debian 13 as the image of a disk. The guest that runs them has
+# this disk beside those that are tested.
+fetch_suites() {
+    asked "$cache/suites" sizes [ -s "$cache/suites/root.img" ] || return 0
+    fetch_tools
+    fetch_fio
+    fetch_kernel "$default_kernel"
+    make_root "$cache/suites.download" trixie "a Debian to run test suites in (about 200 MB)" \
+        acl attr bc bsdextrautils dbench dmsetup e2fsprogs fdisk file gawk kmod procps psmisc \
+        quota util-linux-extra uuid-runtime xfsprogs perl autoconf automake libtool libtool-bin \
+        gettext libacl1-dev libaio-dev libattr1-dev libcap-dev libgdbm-dev libssl-dev \
+        liburing-dev uuid-dev xfslibs-dev g++
+    new=$work/root
+    mkdir -p "$new/suites" "$new/usr/lib/modules" "$new/mnt/test" "$new/mnt/scratch"
+    for one in axboe/liburing linux-blktests/blktests kdave/xfstests; do
+        suite_source "$one" "${1:-}" "$new/suites/${one#*/}"
+    done
+    cp "$cache/fio/fio" "$new/usr/bin/fio"
+    kernel=$(cat "$cache/kernels/$default_kernel/release")
+    cp -a "$cache/kernels/$default_kernel/lib/modules/$kernel" "$new/usr/lib/modules/"
+    cat >"$new/build" <<'BUILD'
+#!/bin/sh
+set -e
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+for user in fsgqa fsgqa2 123456-fsgqa; do
+    useradd --badname -m "$user" 2>/dev/null || useradd --badnames -m "$user"
+done
+cd /suites/liburing && ./configure && make -j"$(nproc)" -C src && make -k -j"$(nproc)" -C test
+cd /suites/blktests && make -j"$(nproc)"
+cd /suites/xfstests && make -j"$(nproc)"
+find /suites -name '*.o' -delete
+# A test and its groups in each line.
+mkdir /suites/lists
+for test in /suites/liburing/test/*.t; do
+    name=$(basename "$test" .t) groups=all
+    ! grep -q 'argv\[1\]' "${test%.t}.c" 2>/dev/null || groups='all device'
+    echo "$name $groups"
+done >/suites/lists/liburing
+cd /suites/blktests/tests
+for test in $(grep -l '^test_device()' block/[0-9]*[0-9]); do echo "$test device"; done \
+    >/suites/lists/blktests
+sed -n 's|^\([0-9][0-9]*\) |generic/\1 |p' /suites/xfstests/tests/generic/group.list \
+    >/suites/lists/xfstests
+BUILD
+    say "building the suites (5 to 20 minutes)"
+    quietly unshare --mount --pid --fork chroot "$new" /bin/sh /build
+    rm -f "$new/build"
+    rm -rf "$new/usr/share/doc" "$new/usr/share/man" "$new/usr/share/locale" "$cache/suites.new"
+    mkdir -p "$cache/suites.new"
+    truncate -s 4G "$cache/suites.new/root.img"
+    mkfs=$(command -v "$cache/tools/sbin/mkfs.ext4" ||
+        command -v "$cache/tools/usr/sbin/mkfs.ext4") || die "the tools have no mkfs.ext4"
+    lib=lib/x86_64-linux-gnu
+    quietly env LD_LIBRARY_PATH="$cache/tools/$lib:$cache/tools/usr/$lib" \
+        "$mkfs" -q -F -m 0 -d "$new" "$cache/suites.new/root.img"
+    mv "$new/suites/revisions" "$new"/suites/lists/* "$cache/suites.new/"
     rm -rf "$work"
-    swap_in "$cache/roots/$1"
+    swap_in "$cache/suites" sizes
+}
+
+# suite_source OWNER/NAME FOLDER TO: its sources out of FOLDER, or from GitHub, and the revision.
+suite_source() {
+    from=$2/${1#*/}
+    [ -n "$2" ] || from=https://github.com/$1
+    say "the sources of ${1#*/} from $from"
+    if [ -n "$2" ] && [ ! -e "$from/HEAD" ] && [ ! -e "$from/.git" ]; then
+        [ -d "$from" ] || die "$from is missing"
+        cp -a "$from" "$3"
+        revision=unknown
+    else
+        command -v git >/dev/null || die "git is missing; as root: apt-get install git"
+        quietly git clone -q "$from" "$3"
+        revision=$(git -C "$3" log -1 --format='%h of %cs')
+        rm -rf "$3/.git"
+    fi
+    echo "${1#*/} $revision" >>"${3%/*}/revisions"
 }
 
 # Where /usr is not merged in a package, the rest expects that it is.
@@ -1194,6 +1282,7 @@ case "${1:-all}" in
     kexec) fetch_kexec ;;
     bpftrace) fetch_bpftrace ;;
     roots) fetch_roots ;;
+    suites) fetch_suites "${2:-}" ;;
     tree) fetch_tree ;;
     verify) verify ;;
     kernel)
@@ -1202,5 +1291,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,52s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,56s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -38,6 +38,7 @@ mod serve;
 mod sizes;
 mod sleep;
 mod split;
+mod suites;
 mod supervised;
 mod top;
 mod ublk;
@@ -145,6 +146,11 @@ enum Command {
     Serve(serve::Command),
     /// Split a driver of Linux: a part in the kernel, the rest outside.
     Split(split::Args),
+    /// Run test suites of others on the kernel's disk and on ring3's.
+    ///
+    /// Boots guests under QEMU, in which liburing's tests, blktests and xfstests run on an NVMe
+    /// disk with its driver in several places, and counts what passed in each. Takes hours.
+    Suites(suites::Args),
     /// Watch the load and the outages of ring3d's devices.
     Top(top::Args),
     /// List the kernel's ublk devices, and delete orphans.
@@ -292,6 +298,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Sandbox(command) => sandbox::run(command),
         Command::Serve(command) => serve::run(command),
         Command::Split(args) => split::run(args),
+        Command::Suites(args) => suites::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Ublk(command) => ublk::run(command),
         Command::Vduse(command) => vduse::run(command),

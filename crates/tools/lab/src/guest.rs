@@ -111,6 +111,8 @@ pub struct Guest {
     /// In instruction time, an instruction is 2^N ns, and the clock follows the host's while the
     /// guest sleeps: for disks with a pace. When not said, it is 1 ns, and sleep is skipped.
     pub instruction_shift: Option<u32>,
+    /// How often it is run again when its emulator has failed.
+    pub retries: u32,
     /// Time after which the run is given up, on the host's clock.
     pub time_limit: Duration,
 }
@@ -138,6 +140,7 @@ impl Default for Guest {
             qemu_arguments: Vec::new(),
             idle_poll: None,
             instruction_shift: None,
+            retries: RETRIES,
             time_limit: Duration::from_secs(120),
         }
     }
@@ -237,7 +240,7 @@ impl Guest {
     /// `watch` and [`Outcome::retried`] are told. Not if one of its disks is an image, in which a
     /// job that began may have written.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
-        let (mut began, mut left, mut retried) = (false, RETRIES, None);
+        let (mut began, mut left, mut retried) = (false, self.retries, None);
         let outcome = loop {
             let outcome = self.attempt(cache, &mut |event| {
                 began |= event == Event::Started;

@@ -167,6 +167,7 @@ impl Scenario {
             idle_poll: self.idle_poll,
             instruction_shift: self.instruction_shift,
             time_limit: Duration::from_secs(self.time_limit),
+            ..Guest::default()
         }
     }
 

@@ -40,6 +40,8 @@ pub enum Need {
     Dpdk,
     /// QEMU's `qemu-img` and `qemu-storage-daemon` with its own NVMe driver, `rivals/rivals.tar`.
     Rivals,
+    /// Test suites of others in a root of their own, the disk image `suites/root.img`.
+    Suites,
     /// systemd as a guest's first process, `systemd/systemd.tar`.
     Systemd,
     /// What loads the kernel that a running one starts, `kexec/kexec.tar`.
@@ -75,6 +77,7 @@ impl Need {
             Self::Databases => ("databases", None),
             Self::Dpdk => ("dpdk", None),
             Self::Rivals => ("rivals", None),
+            Self::Suites => ("suites", None),
             Self::Systemd => ("systemd", None),
             Self::Kexec => ("kexec", None),
             Self::Bpftrace => ("bpftrace", None),
@@ -99,6 +102,7 @@ impl Need {
             Self::Databases => "databases".into(),
             Self::Dpdk => "dpdk".into(),
             Self::Rivals => "rivals".into(),
+            Self::Suites => "suites".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
@@ -123,6 +127,7 @@ impl Need {
             Self::Databases => "sqlite and PostgreSQL".into(),
             Self::Dpdk => "DPDK's testpmd".into(),
             Self::Rivals => "QEMU's disk tools".into(),
+            Self::Suites => "test suites of others".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
@@ -156,6 +161,7 @@ impl Need {
             | Self::Python(_)
             | Self::Hosting
             | Self::Afl
+            | Self::Suites
             | Self::Cloc => "the same command again",
         }
     }

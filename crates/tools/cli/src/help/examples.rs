@@ -205,6 +205,14 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("sleep", &["sudo ring3 sleep", "sudo ring3 sleep --hibernate"]),
     ("split", &["ring3 split show e1000", "ring3 split run snd-ens1370 --guest"]),
+    (
+        "suites",
+        &[
+            "ring3 suites --quick",
+            "ring3 suites blktests --on kernel,supervised",
+            "ring3 suites xfstests --tests generic/001,generic/005 --on killed",
+        ],
+    ),
     ("status", &["sudo ring3 status", "sudo ring3 status scratch", "sudo ring3 status --watch"]),
     ("stop", &["sudo ring3 stop scratch"]),
     ("top", &["sudo ring3 top", "sudo ring3 top --once --json"]),
