@@ -28,7 +28,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Linux's drivers outside the kernel", &["dde", "split"]),
     (
         "Measure and test",
-        &["demo", "bench", "faults", "lab", "model", "record", "replay", "plot", "report"],
+        &[
+            "demo", "bench", "faults", "lab", "model", "record", "replay", "plot", "report",
+            "suites",
+        ],
     ),
     ("The rest", &["new", "cache", "completion", "man"]),
 ];

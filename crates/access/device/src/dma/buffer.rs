@@ -78,6 +78,15 @@ impl DmaBuffer {
         self.0.len == 0
     }
 
+    /// Maps the pages of its first `len` bytes into this process, by a look at each: a device fills
+    /// memory that nobody here has touched. Whoever looks first may have to wait for the kernel.
+    pub fn map_pages(&self, len: usize) {
+        for offset in (0..len.min(self.len())).step_by(rustix::param::page_size()) {
+            // Within the buffer, so it cannot fail.
+            let _ = self.read(offset, &mut [0]);
+        }
+    }
+
     /// Where it lies in this process, for a kernel interface that takes an address. Never make a
     /// reference of it.
     #[inline]

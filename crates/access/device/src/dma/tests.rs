@@ -127,3 +127,30 @@ fn a_second_device_has_a_region_where_the_first_has_it_or_elsewhere() {
     drop((same, other));
     assert_eq!(table.mapped.lock().unwrap().len(), 0);
 }
+
+/// Which pages of `len` bytes at `at` are in this process's page table. [Linux,
+/// Documentation/admin-guide/mm/pagemap.rst]
+fn mapped_pages(at: *const u8, len: usize) -> Vec<bool> {
+    use std::os::unix::fs::FileExt;
+
+    const PRESENT: u64 = 1 << 63;
+    let page = rustix::param::page_size();
+    let file = std::fs::File::open("/proc/self/pagemap").unwrap();
+    let mut entries = vec![0; len / page * 8];
+    file.read_exact_at(&mut entries, (at as u64 / page as u64) * 8).unwrap();
+    let entry = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap()) & PRESENT != 0;
+    entries.chunks(8).map(entry).collect()
+}
+
+#[test]
+fn pages_that_a_device_has_filled_are_mapped_before_the_kernel_is_asked_to_copy_them() {
+    const LEN: usize = 64 << 12;
+    let region = Region::new(LEN).unwrap();
+    // The pages are the file's, as a device writes them: this process has touched none.
+    let fd = region.fd().unwrap().try_clone_to_owned().unwrap();
+    rustix::io::pwrite(&fd, &[1; LEN], 0).unwrap();
+    let buffer = Arena::new(region, 0x10000).alloc_uninitialised(LEN).unwrap();
+    assert_eq!(mapped_pages(buffer.as_ptr(), LEN).iter().filter(|&&is| is).count(), 0);
+    buffer.map_pages(LEN);
+    assert!(mapped_pages(buffer.as_ptr(), LEN).iter().all(|&is| is));
+}

@@ -41,6 +41,8 @@ struct UblkSlot {
     addr: u64,
     /// What the present request moves.
     bytes: u32,
+    /// Bytes of the buffer whose pages this process has mapped.
+    mapped: u32,
     /// Whether the request is ours: fetched and not committed.
     busy: bool,
     /// The memory that the present request lies in, if it is a client's.
@@ -80,6 +82,7 @@ impl<'a> UblkQueueServer<'a> {
             addr: buffer.as_ptr() as u64,
             buffer: Some(buffer),
             bytes: 0,
+            mapped: 0,
             busy: false,
             region: None,
         };

@@ -4,10 +4,24 @@ use std::io;
 
 use ring3_class::block::{Completion, IoError};
 
-use super::UblkQueueServer;
+use super::{UblkQueueServer, UblkSlot};
 use crate::serving::{QueueServer, State};
 use crate::ublk::scrap::ScratchBuffer;
 use crate::ublk::translate;
+
+impl UblkSlot {
+    /// Maps the pages of the buffer that a request has filled, once for each. The kernel copies what
+    /// was read out of pages that are mapped even if this process was killed meanwhile. Pages that
+    /// it would have to map it does not get for a killed process, and the reader gets an I/O error
+    /// in place of what the next server reads. [Linux, ublk_unmap_io, __get_user_pages]
+    #[cold]
+    fn map_buffer(&mut self) {
+        if let Some(buffer) = &self.buffer {
+            buffer.map_pages(self.bytes as usize);
+            self.mapped = self.bytes;
+        }
+    }
+}
 
 impl UblkQueueServer<'_> {
     /// Ends the request that the completion's token names and takes its buffer back.
@@ -75,6 +89,9 @@ impl UblkQueueServer<'_> {
     fn commit(&mut self, tag: u16, end: Result<(), IoError>) -> io::Result<()> {
         let slot = &mut self.slots[usize::from(tag)];
         slot.busy = false;
+        if slot.bytes > slot.mapped {
+            slot.map_buffer();
+        }
         self.class.record_end(tag, end, slot.bytes);
         // SAFETY: as in `offer`; the buffer is back in its slot, or `addr` is that of the scratch
         // buffer, which is as long.
