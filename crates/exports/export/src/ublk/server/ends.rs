@@ -10,10 +10,11 @@ use crate::ublk::scrap::ScratchBuffer;
 use crate::ublk::translate;
 
 impl UblkSlot {
-    /// Maps the pages of the buffer that a request has filled, once for each. The kernel copies what
-    /// was read out of pages that are mapped even if this process was killed meanwhile. Pages that
-    /// it would have to map it does not get for a killed process, and the reader gets an I/O error
-    /// in place of what the next server reads. [Linux, ublk_unmap_io, __get_user_pages]
+    /// Maps the pages of the buffer that a request has filled, once for each.
+    ///
+    /// The kernel copies what was read out of pages that are mapped even if this process was killed
+    /// meanwhile. For a killed process it maps none, and the reader would get an I/O error in place
+    /// of what the next server reads. [Linux, ublk_unmap_io, __get_user_pages]
     #[cold]
     fn map_buffer(&mut self) {
         if let Some(buffer) = &self.buffer {
