@@ -120,7 +120,7 @@ fn plan(
     Ok(Ok(steps))
 }
 
-/// Why bind would refuse, and what mends it.
+/// Why the function would be refused, and what mends it.
 fn refused(blocked: &Blocked) -> Vec<String> {
     let mends = blocked.mend().into_iter().map(|step| format!("  mend: {step}"));
     std::iter::once(format!("would be refused: {}", blocked.problem())).chain(mends).collect()
@@ -314,7 +314,6 @@ mod tests {
         assert!(refusal.len() > 1 && refusal[1].starts_with("  mend: "), "{refusal:?}");
     }
 
-    /// What stands before its address, each with its mend, without `--force`.
     #[test]
     fn a_dry_run_names_everything_that_stands_in_the_way_at_once() {
         let root = machine(None);

@@ -78,7 +78,11 @@ fn interruption() -> Result<Arc<AtomicBool>> {
     let end = move || {
         flag.store(true, Ordering::Release);
         std::thread::sleep(GRACE);
-        errln!("ring3: interrupted while the other end of a pipe was waited for");
+        errln!(
+            "ring3: interrupted; the copy was ended in the middle, because it still waited for the \
+             disk or for the other end of a pipe after {} s",
+            GRACE.as_secs()
+        );
         std::process::exit(INTERRUPTED);
     };
     ctrlc::set_handler(end).context("taking signals")?;

@@ -66,7 +66,7 @@ const AT_ONCE: usize = 25;
 /// Bytes of the disk that a file system is tested on.
 const SIZE: Size = Size(2 << 30);
 
-/// Runs the command. The exit code is 1 if a test failed that passed on the kernel's disk.
+/// Runs the command. The exit code is 1 if a disk of ring3's did worse than the kernel's.
 pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
     ensure!(
@@ -167,18 +167,47 @@ fn object(records: &[Record]) -> Value {
     })
 }
 
-/// Whether a test did not pass on a disk of ring3's that passed on the kernel's.
+/// Whether a disk of ring3's failed where the kernel's did not, or was not tried: a test did not
+/// pass, or the kernel logged I/O errors, with which a test may pass all the same.
 fn is_worse(records: &[Record]) -> bool {
-    let bad = |verdict: &Verdict| !matches!(verdict, Verdict::Passed | Verdict::NotRun);
-    table::differences(records).iter().any(|difference| {
-        difference.verdicts.get(&Placement::Kernel) == Some(&Verdict::Passed)
-            && difference.verdicts.values().any(bad)
+    let bad = |record: &Record| !matches!(record.verdict, Verdict::Passed | Verdict::NotRun);
+    records.iter().filter(|record| !record.placement.is_kernel()).any(|record| {
+        let same = |other: &&Record| {
+            other.placement.is_kernel()
+                && (other.suite, &other.test) == (record.suite, &record.test)
+        };
+        let kernel = records.iter().find(same);
+        bad(record) && !kernel.is_some_and(bad)
+            || record.errors > kernel.map_or(0, |kernel| kernel.errors)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_fails_on_ring3s_disk_alone_is_worse_and_so_is_a_pass_with_io_errors() {
+        let record = |placement, verdict, errors| Record {
+            suite: Suite::Liburing,
+            placement,
+            test: "a".into(),
+            verdict,
+            seconds: 1.0,
+            kills: 0,
+            errors,
+            kernel: "6.12".into(),
+        };
+        let kernel = |verdict| record(Placement::Kernel, verdict, 0);
+        let killed = |verdict, errors| record(Placement::Killed, verdict, errors);
+        let (passed, failed) = (Verdict::Passed, Verdict::Failed);
+        assert!(!is_worse(&[kernel(passed), killed(passed, 0)]));
+        assert!(!is_worse(&[kernel(failed), killed(failed, 0)]));
+        assert!(!is_worse(&[kernel(failed)]));
+        assert!(is_worse(&[kernel(passed), killed(failed, 0)]));
+        assert!(is_worse(&[killed(failed, 0)]), "nothing to compare with excuses nothing");
+        assert!(is_worse(&[kernel(passed), killed(passed, 1)]));
+    }
 
     #[test]
     fn what_is_printed_as_json_is_as_the_schema_has_it() {
