@@ -796,12 +796,14 @@ fn batches_are_refused_where_the_kernel_has_none_and_without_them_all_is_as_it_w
 fn through_vfio() -> &'static Outcome {
     static OUTCOME: OnceLock<Outcome> = OnceLock::new();
     OUTCOME.get_or_init(|| {
-        let namespace = |block_size| Disk {
+        let namespace = |block_size, size| Disk {
             block_size: Some(block_size),
-            ..Disk::new(Size(64 << 20), Backing::Memory)
+            ..Disk::new(size, Backing::File)
         };
         let disk = Device {
-            namespaces: vec![namespace(512), namespace(4096)],
+            // Whoever reads the first one to its end, block by block, takes more than a minute: it
+            // is unbound before, also on a busy host.
+            namespaces: vec![namespace(512, Size(4 << 30)), namespace(4096, Size(64 << 20))],
             ..Device::new("disk", "nvme").bound("vfio-pci")
         };
         let steps = [
@@ -882,11 +884,11 @@ for disk in ublkb0 ublkb1; do
 done
 stop; cat /tmp/stats; ls /dev/ublkb* 2>&1; true";
 
-/// The disk is QEMU's memory: it keeps what was written from one process to the next. The holder
-/// tells the kernel of partitions, as soon as who wrote the table has closed the disk.
+/// The disk is a file of the host: it keeps what was written from one process to the next. The
+/// holder tells the kernel of partitions, as soon as who wrote the table has closed the disk.
 const PARTITIONS: &str = "
 serve nvme --device vfio:$DISK --namespace 1 || exit
-printf 'n\\np\\n1\\n\\n+20M\\nn\\np\\n2\\n\\n\\nw\\n' | fdisk /dev/ublkb0 >/dev/null 2>&1
+printf 'n\\np\\n1\\n\\n+20M\\nn\\np\\n2\\n\\n+40M\\nw\\n' | fdisk /dev/ublkb0 >/dev/null 2>&1
 for try in $(seq 100); do [ -b /dev/ublkb0p2 ] && break; sleep 0.1; done
 mkfs.ext4 -q /dev/ublkb0p2 && mount /dev/ublkb0p2 /mnt && cp /bin/busybox /mnt/ && umount /mnt; stop
 serve nvme --device vfio:$DISK --namespace 1 || exit
