@@ -1,7 +1,7 @@
 //! A device that does what the input says.
 //!
 //! A model stands behind it, so that a driver comes far: a device of random bytes alone fails at
-//! the driver's first question. The input is a list of events. A byte below [`PASS`] lets so many
+//! the driver's first question. The input is a list of events. A byte below `PASS` lets so many
 //! accesses through as the model does them; any other byte changes the next access. Behind the end
 //! of the input the model is alone.
 

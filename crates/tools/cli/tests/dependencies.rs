@@ -147,8 +147,8 @@ struct Crate {
     root: PathBuf,
 }
 
-/// The workspace's crates without their prefix, each with the ones that it names outside of its
-/// tests.
+/// The crates below `crates/` without their prefix, each with the ones that it names outside of its
+/// tests. The fuzz targets are tests.
 fn crates() -> BTreeMap<String, Crate> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline", "--manifest-path"])
@@ -174,7 +174,11 @@ fn crates() -> BTreeMap<String, Crate> {
             Crate { names, root },
         )
     };
-    list(&metadata["packages"]).iter().map(describe).collect()
+    let packages = list(&metadata["packages"]);
+    let is_below = |package: &&serde_json::Value| {
+        package["manifest_path"].as_str().is_some_and(|path| path.contains("/crates/"))
+    };
+    packages.iter().filter(is_below).map(describe).collect()
 }
 
 #[test]

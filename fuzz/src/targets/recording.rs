@@ -6,12 +6,9 @@
 //! Promises: no panic; memory is bounded whatever a block says of its length; the same file says
 //! the same; a replay of it answers, or the device is gone.
 
-#![no_main]
-
 use std::io::Cursor;
 
-use fuzz::{Input, memory};
-use libfuzzer_sys::fuzz_target;
+use crate::{Input, memory};
 use ring3_decorator::Replay;
 use ring3_decorator::recording::{Event, Recording};
 use ring3_device::irq::IrqKind;
@@ -116,7 +113,8 @@ fn replay(file: &[u8], events: &[Event]) -> Result<(), Error> {
     Ok(())
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let file = file(&mut Input::new(data));
     let read = memory::bounded(MEMORY, || events(&file));
     let again = events(&file);
@@ -126,4 +124,4 @@ fuzz_target!(|data: &[u8]| {
         // What a replay says of its end is taken here, so that no other input hears it.
         let _ = ring3_decorator::take_failure();
     }
-});
+}

@@ -7,13 +7,10 @@
 //! notation (as the TOML library prints it) is the same manifest; devices of one document have
 //! names that differ.
 
-#![no_main]
-
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-use fuzz::memory;
-use libfuzzer_sys::fuzz_target;
+use crate::memory;
 use ring3_lease::Quiesce;
 use ring3_manifest::{Manifest, Part};
 
@@ -32,7 +29,8 @@ fn manifest<T: Debug, E: Debug>(text: &str, parse: impl Fn(&str) -> Result<T, E>
     Some(parsed)
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((&kind, text)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
     match kind % 8 {
@@ -45,4 +43,4 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(names.len(), devices.len(), "two devices have one name");
         }
     }
-});
+}

@@ -7,8 +7,6 @@
 //! in order; an answer to a read has as many bytes as were asked for; nothing that was mapped for
 //! the client stays mapped; time and memory are bounded.
 
-#![no_main]
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,8 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuzz::{Input, memory};
-use libfuzzer_sys::fuzz_target;
+use crate::{Input, memory};
 use ring3_device::OpenOptions;
 use ring3_device::dma::Iommu;
 use ring3_model::vfio_user::{Channel, VfioUserDevice, serve_client};
@@ -191,7 +188,8 @@ fn check(sent: &[Sent], others: bool, mut answers: &[u8]) {
     assert!(others || answers.is_empty(), "there are more answers than requests");
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let uri = input.choose(&MODELS).parse().unwrap();
     let options = OpenOptions { arena: 4096, ..OpenOptions::default() };
@@ -222,4 +220,4 @@ fuzz_target!(|data: &[u8]| {
     for address in [0x1000, 0x10_0000] {
         iommu.map(&pages, address).expect("a client's memory stays mapped");
     }
-});
+}

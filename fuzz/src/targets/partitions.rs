@@ -10,12 +10,9 @@
 //! other and from the table. A panic of the reader is harmless in ring3d, where it is a process of
 //! its own, and is a find here.
 
-#![no_main]
-
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use fuzz::{Input, memory};
-use libfuzzer_sys::fuzz_target;
+use crate::{Input, memory};
 use ring3_partitions::{Found, MOST, check, read};
 
 /// Bytes that reading a table takes off the disk, at most; a chain of logical partitions has its
@@ -136,7 +133,8 @@ impl Seek for Disk {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let (mut disk, block) = Disk::of(&mut Input::new(data));
     let found = memory::bounded(MEMORY, || read(&mut disk, block));
     (disk.at, disk.read) = (0, 0);
@@ -157,4 +155,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(apart && one.number != other.number, "{one:?} {other:?}");
         }
     }
-});
+}

@@ -8,16 +8,13 @@
 //! under its own tag; the other client's blocks stay what they are, and its requests go on to be
 //! served; nothing is in flight when the offender is gone.
 
-#![no_main]
-
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuzz::Input;
-use libfuzzer_sys::fuzz_target;
+use crate::Input;
 use ring3_broker::memory::{Layout, QueueMemory};
 use ring3_broker::protocol::{Answer, ClientRequest, OpenPort, VERSION};
 use ring3_broker::server::{DiskServer, EmbeddedServer, Options};
@@ -174,7 +171,7 @@ struct Bench {
 
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    FOLDER.get_or_init(|| tempfile::tempdir_in("/dev/shm").unwrap()).path()
+    FOLDER.get_or_init(|| tempfile::tempdir().unwrap()).path()
 }
 
 fn turn(server: &mut EmbeddedServer) {
@@ -367,7 +364,8 @@ impl Bench {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.u8();
     let mut bench = Bench::new(flags & 1 != 0);
@@ -389,4 +387,4 @@ fuzz_target!(|data: &[u8]| {
     let mut bytes = [0; PATTERN as usize * 512];
     bench.witness.memory.as_ref().unwrap().read(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 0x5a), "the other client's blocks have changed");
-});
+}

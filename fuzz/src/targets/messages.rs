@@ -7,13 +7,10 @@
 //! Promises: no panic; what was read is written and read again as the same; what is longer than a
 //! message is an error; memory is bounded by a multiple of the message.
 
-#![no_main]
-
 use std::fmt::Debug;
 use std::time::Duration;
 
-use fuzz::{Input, memory};
-use libfuzzer_sys::fuzz_target;
+use crate::{Input, memory};
 use ring3_broker::protocol;
 use ring3_control::{admin, drive};
 use ring3_lease::{Answer, Channel, DeferredCloser, Request};
@@ -47,7 +44,8 @@ fn message<M: Serialize + DeserializeOwned + Debug>(bytes: &[u8], stranger: bool
     assert_eq!(format!("{message:?}"), format!("{again:?}"));
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = input.u8();
     let (bytes, stranger) = (input.rest(), kind & 0x80 != 0);
@@ -62,4 +60,4 @@ fuzz_target!(|data: &[u8]| {
         7 => message::<protocol::ClientRequest>(bytes, stranger),
         _ => message::<protocol::Answer>(bytes, stranger),
     }
-});
+}

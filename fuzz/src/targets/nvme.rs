@@ -1,4 +1,4 @@
-//! The driver `ide` against a device that lies.
+//! The driver `nvme` against a device that lies.
 //!
 //! The attacker is the device: a broken controller, or one with hostile firmware. A model stands
 //! behind it, and the input changes what registers say, what the device has written to memory, its
@@ -8,17 +8,18 @@
 //! mapped is shown to the device; time and memory are bounded; with no event of the input, all goes
 //! well.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
+use crate::disk;
 
 /// Models of the device.
 const SHAPES: &[&str] = &[
-    "sim:ide,size=4M",
-    "sim:ide,size=4M,chip=cmd646",
-    "sim:ide,size=4M,chip=piix3,disks=2",
-    "sim:ide,size=4M,dma=off",
-    "sim:ide,size=4M,lba48=off,multiple=1",
+    "sim:nvme,size=4M",
+    "sim:nvme,size=4M,block=4096,namespaces=3",
+    "sim:nvme,size=4M,vectors=0,stride=2",
+    "sim:nvme,size=4M,mdts=1,entries=16",
+    "sim:nvme,size=4M,mpsmin=1,cache=off",
 ];
 
-fuzz_target!(|data: &[u8]| fuzz::disk::drive(SHAPES, data));
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    disk::drive(SHAPES, data);
+}

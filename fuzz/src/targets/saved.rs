@@ -8,17 +8,14 @@
 //! Promises: no panic; a state that cannot be is refused, or its requests end; time and memory are
 //! bounded; a state that nobody has changed is taken, and every request of it ends well.
 
-#![no_main]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fuzz::disk::{self, User};
-use fuzz::models::Modelled;
-use fuzz::{Input, clock, memory};
-use libfuzzer_sys::fuzz_target;
+use crate::disk::{self, User};
+use crate::models::Modelled;
+use crate::{Input, clock, memory};
 use ring3_class::Saved;
 use ring3_class::block::{Completion, detach};
 use ring3_device::dma::{Arena, Dma, SavedArena};
@@ -216,7 +213,8 @@ fn leave(
     Some((Left { arena: arena.save(), controller, queue: Some(queue) }, owed))
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (shape, flags) = (input.choose(&SHAPES), input.u8());
     let kill = flags & 1 != 0;
@@ -250,7 +248,7 @@ fuzz_target!(|data: &[u8]| {
         let took = clock::elapsed() - began;
         assert!(took < LONGEST, "the driver has taken {took:?}");
     });
-});
+}
 
 /// The next driver, with what is `left` of the last one.
 fn go_on(
