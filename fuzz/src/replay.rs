@@ -229,7 +229,8 @@ fn replay(options: &Options, target: Target) -> io::Result<Ran> {
     let progress = NamedTempFile::new_in(&folder)?;
     let mut output = tempfile::tempfile()?;
     let began = Instant::now();
-    let mut child = Command::new(std::env::current_exe()?)
+    // Not by its path: a build may have put another program there meanwhile.
+    let mut child = Command::new("/proc/self/exe")
         .args(["--seed", &options.seed.to_string(), "--root"])
         .arg(&options.root)
         .args(options.inputs.iter().flat_map(|count| ["--inputs".into(), count.to_string()]))
