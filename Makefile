@@ -16,7 +16,7 @@ help: ## this list
 setup: ## fetch QEMU, a guest kernel and the guest's programs into a cache (nothing is installed)
 	@lab/setup.sh
 
-build: ## build ring3, ring3d and ring3-driver
+build: ## build ring3, ring3d, ring3-driver and the libraries for C and Python
 	@cargo build --release --quiet --locked
 
 PREFIX ?= /usr/local
@@ -161,7 +161,8 @@ site: ## the documents as a site with full-text search, into OUT below site
 
 # Models first, while what the guests need is fetched; then file systems are put on a disk and
 # traffic goes through a card, and both are measured beside the kernel's drivers.
-demo: build ## drive an NVMe disk and a network card from processes, and measure them
+demo: ## drive an NVMe disk and a network card from processes, and measure them
+	@cargo build --release --quiet --locked --bin ring3 --bin ring3d --bin ring3-driver
 	@$(RING3) demo --out $(OUT)
 
 test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, guests

@@ -42,6 +42,7 @@ mod suites;
 mod supervised;
 mod top;
 mod ublk;
+mod usage;
 mod vduse;
 mod version;
 
@@ -210,10 +211,13 @@ fn command_line() -> clap::Command {
     help::complete(Cli::command())
 }
 
-fn parse<Word: Into<OsString> + Clone>(
+fn parse<Word: Into<OsString>>(
     words: impl IntoIterator<Item = Word>,
 ) -> Result<Cli, clap::Error> {
-    let mut matches = command_line().try_get_matches_from(words)?;
+    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    let mut matches = command_line()
+        .try_get_matches_from(&words)
+        .map_err(|error| usage::explained(error, &command_line(), &words))?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command_line()))
 }
 
