@@ -211,9 +211,7 @@ fn command_line() -> clap::Command {
     help::complete(Cli::command())
 }
 
-fn parse<Word: Into<OsString>>(
-    words: impl IntoIterator<Item = Word>,
-) -> Result<Cli, clap::Error> {
+fn parse<Word: Into<OsString>>(words: impl IntoIterator<Item = Word>) -> Result<Cli, clap::Error> {
     let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
     let mut matches = command_line()
         .try_get_matches_from(&words)
