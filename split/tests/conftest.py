@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ring3_split import driver
+from ring3_split import driver, source_options
 from ring3_split.distribution import open_kernel
 from ring3_split.driver import Driver
 from ring3_split.kernel import Kernel
@@ -31,8 +31,13 @@ def clang(cache: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def kernel(cache: Path) -> Kernel:
-    """The distribution's kernel."""
-    return open_kernel("6.12", cache)
+    """The distribution's kernel, or the one that RING3_SPLIT_KERNEL names: "debug"."""
+    return open_kernel(named_kernel(), cache)
+
+
+def named_kernel() -> str:
+    """Under which name the lab knows it."""
+    return os.environ.get("RING3_SPLIT_KERNEL") or source_options.DEFAULT_KERNEL
 
 
 @pytest.fixture(scope="session")

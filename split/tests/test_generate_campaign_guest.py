@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 import conforms
+from conftest import named_kernel
 from ring3_split import cli
 from ring3_split.generate.campaign import STRANGERS
 from ring3_split.generate.tally import KINDS, Report
 
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
+KERNEL = ("--kernel", named_kernel())
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -32,7 +34,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
             "ring3_split.commands.report.show",
             lambda found, *_: printed.append(msgspec.json.encode(found)),
         )
-        code = cli.main(["campaign", "e1000", "--quick", *plan, "--out", str(kept), "--json"])
+        code = cli.main(
+            ["campaign", "e1000", "--quick", *KERNEL, *plan, "--out", str(kept), "--json"]
+        )
     print(*(log.read_text() for log in sorted(kept.glob("campaign.*.log"))), sep="\n")
     assert code == 0, printed
     assert conforms.printed(printed[0], "split-campaign") is None

@@ -13,15 +13,19 @@ import tomlkit
 
 from ring3_split.generate.build import make, runtime_module
 from ring3_split.generate.halves import RUNTIME
+from ring3_split.generate.run import GUEST
 from ring3_split.kernel import Kernel
 from ring3_split.profile import lab
-from ring3_split.profile.headers import version
+from ring3_split.profile.headers import checks_itself, version
 
 pytestmark = [pytest.mark.guest, pytest.mark.kernel]
 OBJECTS = Path(__file__).parent / "objects"
+SCRIPT = GUEST / "split.sh"
 # Upcalls, once beyond the last number that handles begin with.
 MANY = 40
 STEP = f"""
+. /lib/ring3/split.sh
+leaks_begin
 insmod /lib/ring3/ring3_split.ko first_upcall=65520 && insmod /lib/ring3/split_objects.ko || exit 1
 at=/proc/split_objects
 liar {MANY} >/tmp/liar & half=$!
@@ -53,7 +57,9 @@ wait $half; cat /tmp/liar
 cat $at >/dev/null
 rmmod split_objects && rmmod ring3_split || exit 1
 dmesg | grep split_objects:
-! dmesg | grep -E 'BUG|WARNING|Oops|general protection|Call Trace|Poison|Redzone'
+{{ dmesg; leaks; }} >/tmp/log
+if complaints </tmp/log; then tail -n 300 /tmp/log; exit 1; fi
+lockdep_is_on || {{ echo "lockdep has switched itself off"; exit 1; }}
 """
 
 
@@ -71,9 +77,10 @@ def said(kernel: Kernel, cache: Path, tmp_path_factory: pytest.TempPathFactory) 
         "kernel": version(kernel),
         "kernel_arguments": ["slub_debug=FZPU"],
         "iommu": "none",
-        "time_limit": 600,
+        "memory": "1G" if checks_itself(kernel) else "512M",
+        "time_limit": 1200,
         "programs": [str(program)],
-        "files": {f"/lib/ring3/{file.name}": str(file) for file in (runtime, module)},
+        "files": {f"/lib/ring3/{file.name}": str(file) for file in (runtime, module, SCRIPT)},
         "step": [{"name": "objects", "run": STEP}],
     }
     (folder / "scenario.toml").write_text(tomlkit.dumps(scenario))

@@ -21,7 +21,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--kernel",
         metavar="VERSION",
-        help=f"the distribution's kernel (lab/setup.sh source VERSION); default {DEFAULT_KERNEL}",
+        help=f"the distribution's kernel (lab/setup.sh source VERSION); default {DEFAULT_KERNEL}; "
+        "debug: the one of lab/debug-kernel.sh",
     )
     which.add_argument(
         "--tree",

@@ -129,8 +129,9 @@ fn reading(words: &[OsString]) -> Result<Vec<Need>> {
     let clang = (!words.iter().any(|word| is(word, "--clang"))).then_some(Need::Clang);
     let own_source = words.iter().any(|word| is(word, "--tree") || is(word, "--compile-commands"));
     let kernel = kernel(words).unwrap_or_else(|| DEFAULT_KERNEL.into());
-    // Said here, because fetching it would end in the advice to try the same again.
-    if !is_version(&kernel) {
+    // Said here, because fetching it would end in the advice to try the same again. A kernel that
+    // lab/debug-kernel.sh builds has no number; the lab knows which of them there are.
+    if !is_version(&kernel) && !kernel.starts_with("debug") {
         bail!(
             "--kernel {kernel:?}: a kernel's version is wanted, such as {DEFAULT_KERNEL}; for a \
             source tree of yours there is --tree FOLDER"
@@ -215,6 +216,8 @@ mod tests {
         assert_eq!(needs("show e1000"), [Need::Clang, Need::Source(DEFAULT_KERNEL.into())]);
         assert_eq!(needs("show e1000 --kernel 7.2"), [Need::Clang, Need::Source("7.2".into())]);
         assert_eq!(needs("show --kernel=7.2 e1000"), [Need::Clang, Need::Source("7.2".into())]);
+        let debug = Need::Source("debug".into());
+        assert_eq!(needs("run e1000 --kernel debug"), [Need::Clang, debug]);
     }
 
     #[test]

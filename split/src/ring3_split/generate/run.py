@@ -22,7 +22,7 @@ from ring3_split.profile import lab, scenario
 from ring3_split.profile.build import build_own
 from ring3_split.profile.devices import device, kinds
 from ring3_split.profile.elf import Object
-from ring3_split.profile.headers import version
+from ring3_split.profile.headers import checks_itself, version
 from ring3_split.profile.run import plain
 from ring3_split.profile.scenario import Run
 
@@ -163,6 +163,7 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
         needs,
         programs,
         revision,
+        checks_itself(kernel),
     )
 
 
@@ -188,6 +189,11 @@ def steps(kind: str, wanted: Wanted) -> list[tuple[str, str]]:
     ]
 
 
+def limit(run: Run, usual: float) -> int:
+    """The time limit of a guest, in seconds, from the one that the usual kernel needs."""
+    return int(usual * run.slowness) + (scenario.CHECKS_BOOT if run.checks else 0)
+
+
 def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = None) -> str:
     """The scenario's file: the one of a profile with other steps.
 
@@ -197,6 +203,7 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
     """
     document: dict[str, Any] = tomlkit.parse(scenario.text(run)).unwrap()
     tools, work = wanted.tools, wanted.work
+    slowness = tools.slowness * run.slowness
     files = [GUEST / "split.sh", scenario.GUEST / f"{kind}.sh"]
     files += [GUEST / f"{kind}-split.sh"] if kind in KINDS else []
     files += [work.absolute()] if work else []
@@ -214,7 +221,7 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
         "UPCALLS": str(wanted.upcalls),
         "TOOL": tools.command(),
         "OPTIONS": tools.options(),
-        "SLOWNESS": str(tools.slowness),
+        "SLOWNESS": str(slowness),
         "MARKER": MARKER,
     }
     if tools.debugs:
@@ -222,11 +229,11 @@ def text(run: Run, kind: str, layout: str, wanted: Wanted, image: Path | None = 
         # With its line numbers, of which the lab strips programs; among those it is for its
         # libraries.
         document["files"][f"/usr/local/bin/{run.programs[-1].name}"] = str(run.programs[-1])
-    if wanted.poisoned or wanted.upcalls:
+    if (wanted.poisoned or wanted.upcalls) and not run.checks:
         document["kernel_arguments"] = [*document.get("kernel_arguments", []), POISONS]
     all_steps = steps(kind, wanted)
     usual = (document["time_limit"] + len(all_steps) * 20) * tools.slowness
-    document["time_limit"] = int(usual + wanted.lies / LIES_A_SECOND + wanted.upcalls)
+    document["time_limit"] = limit(run, usual + wanted.lies / LIES_A_SECOND + wanted.upcalls)
     all_steps = [(all_steps[0][0], f"{scenario.prepare(run)} && {all_steps[0][1]}"), *all_steps[1:]]
     document["step"] = [{"name": name, "run": f"{shell}{command}"} for name, command in all_steps]
     return tomlkit.dumps(document)

@@ -33,6 +33,15 @@ def headers(kernel: Kernel) -> Path:
     return folder
 
 
+def checks_itself(kernel: Kernel) -> bool:
+    """Whether the kernel is built with its checks on, as `lab/debug-kernel.sh` builds it.
+
+    Raises:
+        Refusal: it is not out of the distribution's packages.
+    """
+    return (headers(kernel) / "include/config/PROVE_LOCKING").exists()
+
+
 def shipped(kernel: Kernel, cache: Path) -> Path:
     """The folder of its binary modules."""
     return cache / "kernels" / version(kernel) / "lib/modules" / kernel.name

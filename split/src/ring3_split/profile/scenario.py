@@ -16,6 +16,9 @@ import tomlkit
 from ring3_split.profile.devices import HERE, Device, kinds, steps
 
 GUEST = HERE / "guest"
+CHECKS_MEMORY = "1G"  # the checks' own records take 200 MB of the usual 512
+CHECKS_BOOT = 600  # seconds, of a kernel with its checks on beside other work
+CHECKS_SLOWER = 6  # times the usual kernel, at most
 SETUP = 60.0  # seconds of a run beside its workload, on a busy host
 DISK = ["-blockdev", "null-co,node-name=disk,size=1073741824,read-zeroes=on", "-device"]
 
@@ -33,6 +36,12 @@ class Run:
     needs: tuple[str, ...]  # modules of the kernel that they depend on
     programs: tuple[Path, ...]
     revision: Path | None = None  # the module that changes the revision of a device
+    checks: bool = False  # the kernel has its checks on: it is slow and needs memory
+
+    @property
+    def slowness(self) -> int:
+        """How many times the usual time everything may take."""
+        return CHECKS_SLOWER if self.checks else 1
 
 
 def steps_of(run: Run) -> list[tuple[str, str]]:
@@ -77,6 +86,8 @@ def text(run: Run) -> str:
         "device": _devices(run),
         "step": [{"name": name, "run": f"{shell}{command}"} for name, command in steps],
     }
+    if run.checks:
+        scenario["memory"] = CHECKS_MEMORY
     if run.device.kind == "network":
         scenario["modules"].append(_peer(run)[1])
     if run.device.disk:

@@ -170,5 +170,10 @@ endures() {
 campaign_ends() {
     kernel_said
     echo "atomic $(cat "$(parameter atomic)")"
-    split_unload
+    split_unload || return
+    leaks >/tmp/leaks
+    complaints </tmp/leaks | sed 's/^/complaint /'
+    cat /tmp/leaks
+    lockdep_is_on || echo "complaint lockdep has switched itself off"
+    kernel_said
 }
