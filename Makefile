@@ -95,8 +95,8 @@ install-link:
 	@install -d $(LIB) && ln -sf $(SONAME) $(LIB)/libring3.so
 	@install -D -m 644 -t $(ROOT)/include crates/tools/capi/include/ring3.h
 
-# What C programs are compiled with. Three quarters of the archive are the compiler's intermediate
-# code, which no C linker reads.
+# What C programs are compiled with. Half of the archive is the intermediate code of the standard
+# library, which no C linker reads.
 install-dev: install-link
 	@$(call built,libring3.a)
 	@install -D -m 644 -t $(LIB) $(BIN)/libring3.a

@@ -126,8 +126,9 @@ int split_ending(struct split_frame *frame, u32 function, u64 handle, unsigned l
 		bool own = one->function < SPLIT_CALL_ALLOCATE &&
 			   calls[one->function].undone_by == function + 1;
 
-		if (!own && concerns(frame, one, ended))
-			split_give_up(frame, one);
+		/* An object whose mutex is held does not go. */
+		if (!own && concerns(frame, one, ended) && split_give_up(frame, one))
+			return -ECANCELED;
 	}
 	down_write(&host->objects);
 	host->ended[host->endings++ % SPLIT_ENDINGS] = *ended;

@@ -4,6 +4,12 @@
  * takes one. A frame takes them by calls, and what it has not given back goes back when it ends, in
  * whatever way.
  *
+ * # Owners
+ * A mutex belongs to a task, which alone may unlock it, and no task goes back to its process with
+ * one. The thread of the user half does go back, and may be dead when its frame ends. So mutexes
+ * and rtnl are taken and given back by the task that waits for the upcall, as in a driver that is
+ * not split: the thread of the user half leaves it a wish (`split_frame.wish`).
+ *
  * # Combolocks
  * A driver's user half holds one at a time. First `holder` is set, and from then on what takes such
  * a lock in atomic context is held off: interrupts are disabled, and the rest is sent away at its
@@ -146,28 +152,121 @@ static void give_combolock(struct split_host *host)
 	wake_up_all(&host->given_back);
 }
 
-/* Gives a lock back that the frame has. */
-void split_unlock(struct split_frame *frame, struct split_taken *one)
-{
-	struct mutex *mutex = one->arguments[1] ? NULL : (struct mutex *)one->arguments[0];
+/* A wish is the address of a mutex, or 0 for rtnl, and one of these. */
+#define SPLIT_WISH_TAKE 1UL
+#define SPLIT_WISH_GIVE 2UL
 
-	split_given_back(frame, one);
+static bool lock_of(unsigned long wish, bool take)
+{
+	struct mutex *mutex = (struct mutex *)(wish & ~(SPLIT_WISH_TAKE | SPLIT_WISH_GIVE));
+
+	if (take)
+		return mutex ? mutex_trylock(mutex) : rtnl_trylock();
 	if (mutex)
 		mutex_unlock(mutex);
 	else
+		rtnl_unlock();
+	return true;
+}
+
+/*
+ * Has the frame's caller take a lock or give one back. False when the frame was cancelled, or the
+ * thread is killed, before the caller did so. By a thread of the user half, with frame->lock held:
+ * so there is one wish at a time.
+ */
+static bool wish(struct split_frame *frame, unsigned long wish)
+{
+	if (READ_ONCE(frame->cancelled))
+		return false;
+	WRITE_ONCE(frame->wish, wish);
+	complete(&frame->done);
+	wait_event_killable(frame->granted,
+			    !READ_ONCE(frame->wish) || READ_ONCE(frame->cancelled));
+	return cmpxchg(&frame->wish, wish, 0) != wish;
+}
+
+/*
+ * Does what the frame wishes, by its caller, until `deadline`. It waits no longer for a lock: two
+ * upcalls may wait for each other. A wish is withdrawn when it is none any more.
+ */
+static void grant(struct split_frame *frame, unsigned long deadline)
+{
+	unsigned long wish;
+
+	while ((wish = READ_ONCE(frame->wish))) {
+		bool take = wish & SPLIT_WISH_TAKE;
+
+		if (take && !lock_of(wish, true)) {
+			if (fatal_signal_pending(current) || time_after_eq(jiffies, deadline))
+				return;
+			usleep_range(50, 200);
+			continue;
+		}
+		/* What was withdrawn meanwhile is not taken, and what is to go is still there. */
+		if ((cmpxchg(&frame->wish, wish, 0) == wish) != take)
+			lock_of(wish, false);
+		wake_up(&frame->granted);
+	}
+}
+
+/*
+ * Waits for the end of a frame as its caller: as wait_for_completion_killable_timeout does, with
+ * its results.
+ */
+long split_wait(struct split_frame *frame, unsigned long timeout)
+{
+	unsigned long deadline = jiffies + timeout;
+	long left = timeout;
+
+	do {
+		left = wait_for_completion_killable_timeout(&frame->done, left);
+		if (left <= 0 || READ_ONCE(frame->state) == SPLIT_ENDED)
+			return left;
+		grant(frame, deadline);
+		left = deadline - jiffies;
+	} while (left > 0);
+	return 0;
+}
+
+/*
+ * Gives a lock back that the frame has, by a call of the user half. An error: the frame is
+ * cancelled, and its caller will do it.
+ */
+int split_unlock(struct split_frame *frame, struct split_taken *one)
+{
+	bool spins = one->arguments[1];
+
+	if (!spins && !wish(frame, one->arguments[0] | SPLIT_WISH_GIVE))
+		return -ECANCELED;
+	split_given_back(frame, one);
+	if (spins)
 		give_combolock(frame->host);
+	return 0;
 }
 
 /* Never waits for longer than the frame lives: two user threads may wait for each other. */
-static long take(struct split_frame *frame, void *lock, bool spins)
+static long take_combolock(struct split_frame *frame, spinlock_t *lock)
 {
-	if (spins && READ_ONCE(frame->host->holder) == frame)
+	if (READ_ONCE(frame->host->holder) == frame)
 		return -EDEADLK;
-	while (!(spins ? try_combolock(frame, lock) : mutex_trylock(lock))) {
+	while (!try_combolock(frame, lock)) {
 		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
 			return -ECANCELED;
 		usleep_range(50, 200);
 	}
+	return 0;
+}
+
+static long take(struct split_frame *frame, void *lock, bool spins)
+{
+	long error = 0;
+
+	if (spins)
+		error = take_combolock(frame, lock);
+	else if (!wish(frame, (unsigned long)lock | SPLIT_WISH_TAKE))
+		error = -ECANCELED;
+	if (error)
+		return error;
 	split_take(frame, SPLIT_CALL_LOCK,
 		   (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock, spins }, 0);
 	return 0;
@@ -186,29 +285,39 @@ long split_lock_call(struct split_frame *frame, const struct split_call *call)
 	one = split_find_taken(frame, SPLIT_CALL_LOCK, (unsigned long)lock, spins);
 	if (call->function == SPLIT_CALL_LOCK)
 		return one ? -EDEADLK : take(frame, lock, spins);
-	if (call->function == SPLIT_CALL_UNLOCK) {
-		if (!one)
-			return -EPERM;
-		split_unlock(frame, one);
-		return 0;
-	}
+	if (call->function == SPLIT_CALL_UNLOCK)
+		return one ? split_unlock(frame, one) : -EPERM;
 	/*
 	 * A mutex that is held has waiters, perhaps, which would wait for ever. A combolock is
 	 * unlocked when it is zeroed.
 	 */
-	if (spins || !mutex_trylock(lock))
+	if (spins || mutex_is_locked(lock))
 		return -EBUSY;
 	mutex_init((struct mutex *)lock);
 	return 0;
 }
 
-void split_unlock_all(struct split_frame *frame)
+/* The combolocks of a frame that ends. */
+void split_unlock_combolocks(struct split_frame *frame)
 {
 	struct split_taken *one = &frame->taken[frame->ntaken];
 
 	while (one-- != frame->taken)
-		if (one->function == SPLIT_CALL_LOCK)
+		if (one->function == SPLIT_CALL_LOCK && one->arguments[1])
 			split_unlock(frame, one);
+}
+
+/* The mutexes of a frame that has ended, by its caller, who has taken them. */
+void split_unlock_mutexes(struct split_frame *frame)
+{
+	struct split_taken *one = &frame->taken[frame->ntaken];
+
+	while (one-- != frame->taken) {
+		if (one->function != SPLIT_CALL_LOCK)
+			continue;
+		lock_of(one->arguments[0], false);
+		split_given_back(frame, one);
+	}
 }
 
 static struct split_frame *answered(struct split_host *host)
@@ -229,28 +338,28 @@ bool split_take_rtnl(struct split_host *host)
 {
 	struct split_frame *frame = answered(host);
 
-	if (!frame || frame->rtnl)
+	if (!frame || frame->rtnl || !wish(frame, SPLIT_WISH_TAKE))
 		return false;
-	while (!rtnl_trylock()) {
-		if (READ_ONCE(frame->cancelled) || fatal_signal_pending(current))
-			return false;
-		msleep(1);
-	}
 	frame->rtnl = true;
 	return true;
 }
 EXPORT_SYMBOL_GPL(split_take_rtnl);
 
 /*
- * Also where no call is answered: the run time gives back what an upcall that has failed had taken.
+ * Also where no call is answered: the caller of an upcall that has failed gives back what that had
+ * taken.
  */
 bool split_give_rtnl(struct split_host *host)
 {
 	struct split_frame *frame = answered(host);
-	bool undoes = !frame || READ_ONCE(frame->undoes), had = undoes || frame->rtnl;
 
-	if (!undoes)
-		frame->rtnl = false;
-	return had;
+	if (!frame || READ_ONCE(frame->undoes)) {
+		rtnl_unlock();
+		return true;
+	}
+	if (!frame->rtnl || !wish(frame, SPLIT_WISH_GIVE))
+		return false;
+	frame->rtnl = false;
+	return true;
 }
 EXPORT_SYMBOL_GPL(split_give_rtnl);

@@ -144,7 +144,13 @@ struct split_frame {
 	bool undoes; /* its answerer gives back what a frame of its own upcalls had taken */
 	/* in which, or in whose answer, it was called up; only compared */
 	const struct work_struct *work;
+	/*
+	 * It has ended, or wishes: each is completed once, and its caller looks which. A wish is a
+	 * lock that the caller is to take or to give back (lock.c); 0: none.
+	 */
 	struct completion done;
+	unsigned long wish;
+	wait_queue_head_t granted;
 	long result;
 	bool failed;
 	unsigned long arguments[SPLIT_ARGUMENTS]; /* as the kernel has them */
@@ -222,13 +228,15 @@ struct split_taken *split_find_taken(struct split_frame *frame, u32 function, un
 				     unsigned long second);
 void split_note(struct split_frame *frame, u32 function, const unsigned long *arguments,
 		unsigned long result);
-void split_give_up(struct split_frame *frame, struct split_taken *one);
+int split_give_up(struct split_frame *frame, struct split_taken *one);
 void split_undo(struct split_frame *frame);
 
 /* lock.c */
-void split_unlock(struct split_frame *frame, struct split_taken *one);
+long split_wait(struct split_frame *frame, unsigned long timeout);
+int split_unlock(struct split_frame *frame, struct split_taken *one);
 long split_lock_call(struct split_frame *frame, const struct split_call *call);
-void split_unlock_all(struct split_frame *frame);
+void split_unlock_combolocks(struct split_frame *frame);
+void split_unlock_mutexes(struct split_frame *frame);
 
 /* registers.c */
 bool split_is_register_call(u32 function);

@@ -33,20 +33,19 @@ struct split_taken *split_find_taken(struct split_frame *frame, u32 function, un
 	return NULL;
 }
 
-/* Gives back something that was taken. */
-void split_give_up(struct split_frame *frame, struct split_taken *one)
+/* Gives back something that was taken. An error: it is a lock, and the frame is cancelled. */
+int split_give_up(struct split_frame *frame, struct split_taken *one)
 {
 	struct split_taken taken = *one;
 
-	if (taken.function == SPLIT_CALL_LOCK) {
-		split_unlock(frame, one);
-		return;
-	}
+	if (taken.function == SPLIT_CALL_LOCK)
+		return split_unlock(frame, one);
 	split_given_back(frame, one);
 	if (taken.function == SPLIT_CALL_WORD)
 		clear_bit(taken.arguments[1], (unsigned long *)taken.arguments[0]);
 	else
 		frame->host->driver->downcalls[taken.function].undo(taken.arguments, taken.result);
+	return 0;
 }
 
 /* Keeps account of what a function of the table has taken, or given back. */

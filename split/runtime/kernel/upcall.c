@@ -132,6 +132,7 @@ static struct split_frame *new_frame(struct split_host *host, unsigned int entry
 	kref_init(&frame->references);
 	mutex_init(&frame->lock);
 	init_completion(&frame->done);
+	init_waitqueue_head(&frame->granted);
 	kref_get(&host->references);
 	frame->host = host;
 	frame->number = entry;
@@ -158,7 +159,7 @@ void split_frame_end(struct split_frame *frame, long result, bool failed)
 	frame->state = SPLIT_ENDED;
 	frame->result = result;
 	frame->failed = failed;
-	split_unlock_all(frame);
+	split_unlock_combolocks(frame);
 	mutex_lock(&host->lock);
 	list_del_init(&frame->link);
 	mutex_unlock(&host->lock);
@@ -169,6 +170,7 @@ static void cancel(struct split_frame *frame)
 {
 	WRITE_ONCE(frame->cancelled, true);
 	wake_up_all(&frame->host->alone_ended);
+	wake_up(&frame->granted);
 	mutex_lock(&frame->lock);
 	atomic_add(frame->state == SPLIT_RUNNING, &frame->host->late);
 	split_frame_end(frame, 0, true);
@@ -250,11 +252,12 @@ static long upcall(struct split_host *host, unsigned int entry, const unsigned l
 	} else if (!enqueue(host, frame)) {
 		why = "there is no user half";
 	} else {
-		left = wait_for_completion_killable_timeout(&frame->done, limit(frame->entry));
+		left = split_wait(frame, limit(frame->entry));
 		if (left == 0)
 			atomic_inc(&host->unanswered);
 		if (left <= 0)
 			cancel(frame);
+		split_unlock_mutexes(frame);
 		*died = frame->failed && left > 0;
 		/*
 		 * Its caller takes an int, and what is no error for a success, as the core does

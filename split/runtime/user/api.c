@@ -187,6 +187,17 @@ unsigned long split_jiffies(void) { return now_ns() / (1000000000 / HZ); }
  * processor.
  */
 int __SCT__cond_resched(void) { return 0; }
+/* What a kernel with DEBUG_ATOMIC_SLEEP asks at such places; a process may sleep anywhere. */
+void __might_sleep(const char *file, int line)
+{
+	(void)file;
+	(void)line;
+}
+void __might_resched(const char *file, int line, unsigned int offsets)
+{
+	(void)offsets;
+	__might_sleep(file, line);
+}
 
 /* Bits and strings. */
 
@@ -270,6 +281,18 @@ int mutex_lock_interruptible(void *mutex)
 {
 	mutex_lock(mutex);
 	return 0;
+}
+
+/* The same in headers of a kernel that checks locks (CONFIG_DEBUG_LOCK_ALLOC). */
+void mutex_lock_nested(void *mutex, unsigned int subclass)
+{
+	(void)subclass;
+	mutex_lock(mutex);
+}
+int mutex_lock_interruptible_nested(void *mutex, unsigned int subclass)
+{
+	(void)subclass;
+	return mutex_lock_interruptible(mutex);
 }
 
 _Bool split_bit(unsigned int operation, unsigned long number, unsigned long *words)

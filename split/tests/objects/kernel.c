@@ -128,14 +128,12 @@ unsigned long split_down_take_rtnl(const unsigned long *arguments)
 
 unsigned long split_down_give_rtnl(const unsigned long *arguments)
 {
-	rtnl_unlock();
 	return 0;
 }
 
 void split_undo_take_rtnl(const unsigned long *arguments, unsigned long result)
 {
-	if (split_requires_give_rtnl(arguments))
-		rtnl_unlock();
+	split_requires_give_rtnl(arguments);
 }
 
 static void allocate(struct device *device, const char *what, unsigned long attributes)

@@ -392,13 +392,13 @@ class Writer:
         ]
         run, before = f"\t{undo.by}({', '.join(values)});", f"void {name};\n"
         # What may not be called in this state is no remedy either: what was taken stays then.
-        condition = next(
-            (one.requires for one in self.border.table.calls if one.name == undo.by), ""
-        )
-        if condition and NEVER not in condition:
+        by = next((one for one in self.border.table.calls if one.name == undo.by), None)
+        condition = by.requires if by else ""
+        if by and condition and NEVER not in condition:
             before = f"int split_requires_{undo.by}(const unsigned long *arguments);\n{before}"
             given = f"\tconst unsigned long given[] = {{ {', '.join(places)} }};\n\n"
-            run = f"{given}\tif (split_requires_{undo.by}(given))\n\t{run}"
+            held = f"split_requires_{undo.by}(given)"
+            run = f"{given}\t{held};" if by.done else f"{given}\tif ({held})\n\t{run}"
         alone = "\tSPLIT_ALONE;\n" if undo.by in self.border.wishes.alone else ""
         return f"{before}void {name}\n{{\n{alone}{run}\n}}"
 
