@@ -164,7 +164,7 @@ class Labs:
 
 def tried(monkeypatch: pytest.MonkeyPatch, request: Request, labs: Labs) -> Report:
     monkeypatch.setattr(lab, "run", labs.run)
-    monkeypatch.setattr(running, "guest_run", lambda *_: None)
+    monkeypatch.setattr(running, "guest_run", lambda *_: made())
     monkeypatch.setattr(campaigning, "text", lambda *_: "")
     kernel, built = Kernel.__new__(Kernel), Built(Path(), Path(), Path(), "1", ())
     monkeypatch.setattr(Kernel, "name", "6.12", raising=False)
@@ -233,6 +233,15 @@ def complaints(*lines: str) -> list[str]:
         "list_del corruption. prev->next should be ffff888, but was ffff889",
         "INFO: task ip:345 blocked for more than 120 seconds.",
         "watchdog: BUG: soft lockup - CPU#0 stuck for 26s!",
+        "BUG: KASAN: slab-use-after-free in split_pack+0x10/0x20 [ring3_split]",
+        "UBSAN: array-index-out-of-bounds in drivers/net/a.c:1:2",
+        "WARNING: possible recursive locking detected",
+        "WARNING: possible circular locking dependency detected",
+        "WARNING: lock held when returning to user space!",
+        "BUG: sleeping function called from invalid context at kernel/locking/mutex.c:585",
+        "unreferenced object 0xffff888003b1e000 (size 64):",
+        "DMA-API: e1000 0000:01:00.0: device driver has pending DMA allocations while released",
+        "WARNING: suspicious RCU usage",
     ],
 )
 def test_what_the_kernel_says_of_a_bug_is_a_complaint(line: str) -> None:
@@ -247,30 +256,44 @@ def test_what_the_kernel_says_of_a_bug_is_a_complaint(line: str) -> None:
         "split-e1000[103]: segfault at 0 ip 0000000000401234 sp 00007f error 4 in "
         "split-e1000[401000+a0000]",
         "e1000: e1000_reset fails: the user half has died, or gave it up",
+        "DMA-API: preallocated 65536 debug entries",
+        "DMA-API: debugging enabled by kernel config",
+        "kasan: KernelAddressSanitizer initialized",
     ],
 )
 def test_what_it_says_of_a_process_is_none(line: str) -> None:
     assert complaints(line) == []
 
 
-def test_a_guest_has_the_time_that_its_tcp_takes() -> None:
-    """Of its scenario, as the lab reads it."""
-    run = Run(
+def made(*, checks: bool = False) -> Run:
+    return Run(
         "e1000",
         device("e1000"),
         "load",
         1,
-        "6.12",
+        "debug" if checks else "6.12",
         (Path("a.ko"), Path("b.ko")),
         (),
         (Path("program"),),
+        checks=checks,
     )
 
-    def limit(seconds: float) -> int:
-        document = tomlkit.parse(
-            campaigning.text(run, "1", Share(0, [], 0, 1, seconds), Path("faults"))
-        ).unwrap()
-        found: int = document["time_limit"]
-        return found
 
-    assert limit(600) == limit(0) + 600
+def scenario(run: Run, seconds: float = 0) -> dict[str, Any]:
+    """As the lab reads it."""
+    return tomlkit.parse(
+        campaigning.text(run, "1", Share(0, [], 0, 1, seconds), Path("faults"))
+    ).unwrap()
+
+
+def test_a_guest_has_the_time_that_its_tcp_takes() -> None:
+    assert scenario(made(), 600)["time_limit"] == scenario(made())["time_limit"] + 600
+
+
+def test_a_kernel_that_checks_itself_has_memory_and_time_for_that_and_no_second_poison() -> None:
+    usual, checks = scenario(made()), scenario(made(checks=True))
+    assert (usual.get("memory"), checks["memory"]) == (None, "1G")
+    assert checks["time_limit"] > 5 * usual["time_limit"]
+    assert int(checks["variables"]["SLOWNESS"]) > int(usual["variables"]["SLOWNESS"])
+    assert usual["kernel_arguments"]
+    assert checks["kernel_arguments"] == []
