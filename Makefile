@@ -191,7 +191,7 @@ figures: setup build ## the papers' disk figures into OUT: hours
 	@$(RING3) bench disk --work --out $(OUT)
 
 # Interrupted, it goes on where it was.
-papers: setup build ## the figures in docs/papers anew, by short rounds: about 15 minutes
+papers: setup build ## the figures in docs/papers anew, by short rounds: about 10 minutes
 	@$(RING3) report --run --quick --from $(OUT)/report --out $(OUT)/report.html
 	@rm -rf docs/papers/reports && mkdir -p docs/papers/reports
 	@cd $(OUT)/report && cp --parents places.json parts/*/*.json $(CURDIR)/docs/papers/reports
