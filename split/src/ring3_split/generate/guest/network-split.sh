@@ -56,7 +56,7 @@ often() {
     for after in 0 2 4 6 8 $(seq 10 40 250); do
         unbound
         dies "$after" bound || return
-        bound || return
+        bound || { tail -n 20 /tmp/user-half.log; dmesg | tail -n 30; return 1; }
     done
     echo 0 >/sys/module/ring3_split/parameters/delay_us
     up || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
