@@ -810,9 +810,9 @@ fetch_suites() {
     fetch_fio
     fetch_kernel "$default_kernel"
     make_root "$cache/suites.download" trixie "a Debian to run test suites in (about 200 MB)" \
-        acl attr bc bsdextrautils dbench dmsetup e2fsprogs fdisk file gawk kmod procps psmisc \
-        quota util-linux-extra uuid-runtime xfsprogs perl autoconf automake libtool libtool-bin \
-        gettext libacl1-dev libaio-dev libattr1-dev libcap-dev libgdbm-dev libssl-dev \
+        acl attr bc bsdextrautils dbench dmsetup e2fsprogs fdisk file gawk kmod pciutils procps \
+        psmisc quota util-linux-extra uuid-runtime xfsprogs perl autoconf automake libtool \
+        libtool-bin gettext libacl1-dev libaio-dev libattr1-dev libcap-dev libgdbm-dev libssl-dev \
         liburing-dev uuid-dev xfslibs-dev g++
     new=$work/root
     mkdir -p "$new/suites" "$new/usr/lib/modules" "$new/mnt/test" "$new/mnt/scratch"
@@ -822,6 +822,8 @@ fetch_suites() {
     cp "$cache/fio/fio" "$new/usr/bin/fio"
     kernel=$(cat "$cache/kernels/$default_kernel/release")
     cp -a "$cache/kernels/$default_kernel/lib/modules/$kernel" "$new/usr/lib/modules/"
+    # Where the suites look for what the kernel has.
+    mkdir -p "$new/boot" && cp "$cache/kernels/$default_kernel/boot/config-$kernel" "$new/boot/"
     cat >"$new/build" <<'BUILD'
 #!/bin/sh
 set -e

@@ -54,7 +54,7 @@ pub enum Error {
     #[error("{0}")]
     Claim(String),
     /// The operating system refused.
-    #[error("{what}: {source}{}", mend(source))]
+    #[error("{what}: {source}{}", remedy(source))]
     Os {
         /// What was tried, and what to do about it where that is known.
         what: String,
@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 /// What to do about a refusal of the operating system, where that is the same whatever was tried.
-fn mend(source: &io::Error) -> &'static str {
+fn remedy(source: &io::Error) -> &'static str {
     let out_of_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
     match rustix::io::Errno::from_io_error(source) {
         Some(errno) if out_of_files.contains(&errno) => "; to mend it: ulimit -n 4096",

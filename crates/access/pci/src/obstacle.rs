@@ -164,7 +164,7 @@ impl Blocked {
     }
 
     /// The commands, or the deeds, that mend it; none if nothing does.
-    pub fn mend(&self) -> Vec<String> {
+    pub fn remedy(&self) -> Vec<String> {
         let address = self.address();
         match &self.obstacle {
             Obstacle::NoFunction => vec!["name one that ring3 devices lists".into()],
@@ -365,7 +365,7 @@ fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.problem())?;
-        match self.mend().as_slice() {
+        match self.remedy().as_slice() {
             [] => Ok(()),
             mend => write!(f, "; to mend it: {}", mend.join("; ")),
         }

@@ -186,11 +186,11 @@ impl Host {
                 return Ok(ExitReason::Forced);
             }
             if is_ready(&fds[0]) {
-                let wishes = signals.wishes();
-                if wishes.stop || wishes.hang_up {
+                let pending = signals.take_pending();
+                if pending.stop || pending.hang_up {
                     return Ok(ExitReason::Stopped);
                 }
-                if let Some(Err(error)) = wishes.report.then(|| self.report(export)) {
+                if let Some(Err(error)) = pending.report.then(|| self.report(export)) {
                     tracing::warn!(%error, "the report was not written");
                 }
             }

@@ -78,10 +78,10 @@ pub enum Stop {
 impl Stop {
     /// Only who can have read the refusal can insist; a terminal that is closed and a session that
     /// ends do not.
-    pub fn heed(self, wishes: PendingSignals) -> Self {
+    pub fn after(self, pending: PendingSignals) -> Self {
         match self {
-            Self::No if wishes.stop || wishes.hang_up => Self::Asked,
-            Self::Refused if wishes.stop => Self::Insisted,
+            Self::No if pending.stop || pending.hang_up => Self::Asked,
+            Self::Refused if pending.stop => Self::Insisted,
             unchanged => unchanged,
         }
     }
@@ -248,7 +248,7 @@ impl Host {
                 return self.disks.stop(true).map(|()| ExitReason::Forced);
             }
             if woken.signalled {
-                self.heed();
+                self.handle_signals();
             }
             if woken.ended && !self.take_ended()? {
                 return self.ending(ExitReason::Removed);
@@ -263,14 +263,14 @@ impl Host {
     }
 
     /// Does what signals ask for.
-    fn heed(&mut self) {
-        let wishes = self.signals.wishes();
-        self.stop = self.stop.heed(wishes);
-        self.report_if(wishes);
+    fn handle_signals(&mut self) {
+        let pending = self.signals.take_pending();
+        self.stop = self.stop.after(pending);
+        self.report_if(pending);
     }
 
-    fn report_if(&self, wishes: PendingSignals) {
-        if wishes.report
+    fn report_if(&self, pending: PendingSignals) {
+        if pending.report
             && let Err(error) = self.report()
         {
             tracing::warn!(%error, "the report was not written");
@@ -291,9 +291,9 @@ impl Host {
                     let say = || {
                         log::notice(format_args!("ring3: {error}; it is served until it is free"));
                     };
-                    let (stop, wishes) = Stop::refuse(|| self.signals.wishes(), say);
+                    let (stop, pending) = Stop::refuse(|| self.signals.take_pending(), say);
                     self.stop = stop;
-                    self.report_if(wishes);
+                    self.report_if(pending);
                 }
                 Ok(None)
             }
@@ -392,9 +392,9 @@ mod tests {
 
     #[test]
     fn a_signal_before_the_refusal_was_said_does_not_insist() {
-        assert_eq!(Stop::No.heed(STOP), Stop::Asked);
-        assert_eq!(Stop::Asked.heed(STOP), Stop::Asked);
-        assert_eq!(Stop::Refused.heed(STOP), Stop::Insisted);
+        assert_eq!(Stop::No.after(STOP), Stop::Asked);
+        assert_eq!(Stop::Asked.after(STOP), Stop::Asked);
+        assert_eq!(Stop::Refused.after(STOP), Stop::Insisted);
     }
 
     #[test]
@@ -402,18 +402,18 @@ mod tests {
         let pending = Cell::new(PendingSignals::default());
         let (stop, before) = Stop::refuse(|| pending.take(), || pending.set(STOP));
         assert_eq!((stop, before), (Stop::Refused, PendingSignals::default()));
-        assert_eq!(stop.heed(pending.take()), Stop::Insisted);
+        assert_eq!(stop.after(pending.take()), Stop::Insisted);
     }
 
     #[test]
     fn a_terminal_that_is_closed_asks_for_a_stop_and_never_insists() {
-        assert_eq!(Stop::No.heed(HANG_UP), Stop::Asked);
-        assert_eq!(Stop::Refused.heed(HANG_UP), Stop::Refused);
+        assert_eq!(Stop::No.after(HANG_UP), Stop::Asked);
+        assert_eq!(Stop::Refused.after(HANG_UP), Stop::Refused);
     }
 
     #[test]
     fn terminate_and_hang_up_together_are_one_polite_stop() {
-        assert_eq!(Stop::No.heed(PendingSignals { stop: true, ..HANG_UP }), Stop::Asked);
+        assert_eq!(Stop::No.after(PendingSignals { stop: true, ..HANG_UP }), Stop::Asked);
     }
 
     #[test]

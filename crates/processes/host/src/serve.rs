@@ -130,8 +130,8 @@ pub fn run(claim: &Claim, options: Options) -> Result<ExitReason, Error> {
     let mut calls = vec![signals.as_fd()];
     calls.extend(removal.map(AsFd::as_fd));
     let asked = || {
-        let wishes = signals.wishes();
-        if wishes.stop || wishes.hang_up {
+        let pending = signals.take_pending();
+        if pending.stop || pending.hang_up {
             return true;
         }
         let wanted_back =

@@ -38,16 +38,16 @@ impl Signals {
     }
 
     /// All that has come.
-    pub fn wishes(&self) -> PendingSignals {
-        let mut wishes = PendingSignals::default();
+    pub fn take_pending(&self) -> PendingSignals {
+        let mut pending = PendingSignals::default();
         while let Some(number) = self.next() {
             match number {
-                libc::SIGUSR1 => wishes.report = true,
-                libc::SIGHUP => wishes.hang_up = true,
-                _ => wishes.stop = true,
+                libc::SIGUSR1 => pending.report = true,
+                libc::SIGHUP => pending.hang_up = true,
+                _ => pending.stop = true,
             }
         }
-        wishes
+        pending
     }
 
     /// The number of the next signal that has come, if any.
@@ -122,16 +122,22 @@ mod tests {
     fn a_signal_arrives_as_a_wish_and_only_once() {
         let signals = Signals::take().unwrap();
         raise(libc::SIGUSR1);
-        assert_eq!(signals.wishes(), PendingSignals { report: true, ..PendingSignals::default() });
-        assert_eq!(signals.wishes(), PendingSignals::default());
+        assert_eq!(
+            signals.take_pending(),
+            PendingSignals { report: true, ..PendingSignals::default() }
+        );
+        assert_eq!(signals.take_pending(), PendingSignals::default());
     }
 
     #[test]
     fn signals_that_came_together_are_one_look() {
         let signals = Signals::take().unwrap();
         [libc::SIGTERM, libc::SIGHUP, libc::SIGINT].into_iter().for_each(raise);
-        assert_eq!(signals.wishes(), PendingSignals { stop: true, hang_up: true, report: false });
-        assert_eq!(signals.wishes(), PendingSignals::default());
+        assert_eq!(
+            signals.take_pending(),
+            PendingSignals { stop: true, hang_up: true, report: false }
+        );
+        assert_eq!(signals.take_pending(), PendingSignals::default());
     }
 
     /// The action of SIGUSR2 belongs to the process, and no other test uses it.

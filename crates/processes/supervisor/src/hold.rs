@@ -162,7 +162,7 @@ impl Holder {
                 Err(error) => return Err(error.into()),
             }
             let ended = !fds[1].revents().is_empty();
-            told |= pass_on(signals.wishes(), &process);
+            told |= pass_on(signals.take_pending(), &process);
             // After it has ended, too: what it has sent last is there.
             while let Some((message, fds)) = receive(&self.socket)? {
                 self.shelf.take(&message, fds);
@@ -178,18 +178,18 @@ impl Holder {
         let limit = Timespec::try_from(pause).ok();
         let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], limit.as_ref());
         // What is to be replaced has died already.
-        Ok(signals.wishes().stop)
+        Ok(signals.take_pending().stop)
     }
 }
 
 /// Tells `process` what is wished: to stop, or to leave its devices to the next one. Whether it is
 /// to stop.
-fn pass_on(wishes: PendingSignals, process: &OwnedFd) -> bool {
-    for (wished, signal) in [(wishes.hang_up, Signal::HUP), (wishes.stop, Signal::TERM)] {
+fn pass_on(pending: PendingSignals, process: &OwnedFd) -> bool {
+    for (wished, signal) in [(pending.hang_up, Signal::HUP), (pending.stop, Signal::TERM)] {
         // It may have ended.
         let _ = wished.then(|| pidfd_send_signal(process, signal));
     }
-    wishes.stop
+    pending.stop
 }
 
 /// The next message at `socket`, which does not block, with what came beside it; an empty one in
@@ -347,11 +347,11 @@ mod tests {
     #[test]
     fn a_hang_up_is_passed_on_as_one_and_only_a_stop_ends_the_holder() {
         let folder = tempfile::tempdir().unwrap();
-        for (wishes, ends) in [
+        for (pending, ends) in [
             (PendingSignals { hang_up: true, ..PendingSignals::default() }, (false, 75)),
             (PendingSignals { stop: true, ..PendingSignals::default() }, (true, 0)),
         ] {
-            let ready = folder.path().join(format!("ready {}", wishes.stop));
+            let ready = folder.path().join(format!("ready {}", pending.stop));
             let script =
                 "trap 'exit 75' HUP; trap 'exit 0' TERM; : >\"$0\"; while :; do sleep 0.01; done";
             let mut child =
@@ -361,7 +361,7 @@ mod tests {
             }
             let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
             assert_eq!(
-                (pass_on(wishes, &process), child.wait().unwrap().code()),
+                (pass_on(pending, &process), child.wait().unwrap().code()),
                 (ends.0, Some(ends.1))
             );
         }

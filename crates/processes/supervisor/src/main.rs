@@ -207,16 +207,16 @@ fn serve(
             supervisor.rescan();
         }
         if signalled {
-            let wishes = signals.wishes();
-            if stopping && wishes.stop {
+            let pending = signals.take_pending();
+            if stopping && pending.stop {
                 force = true;
                 supervisor.force_stop_all();
             }
-            if (wishes.stop || wishes.hang_up && !outside.has_store) && !stopping {
+            if (pending.stop || pending.hang_up && !outside.has_store) && !stopping {
                 stopping = true;
                 outside.tell(Notifier::stopping);
             }
-            if wishes.hang_up && outside.has_store && !stopping && !leaving {
+            if pending.hang_up && outside.has_store && !stopping && !leaving {
                 match supervisor.hand_over_all() {
                     Ok(()) => leaving = true,
                     Err(why) => log::notice(format_args!("ring3d: it is not replaced: {why}")),

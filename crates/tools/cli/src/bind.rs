@@ -122,7 +122,7 @@ fn plan(
 
 /// Why the function would be refused, and what mends it.
 fn refused(blocked: &Blocked) -> Vec<String> {
-    let mends = blocked.mend().into_iter().map(|step| format!("  mend: {step}"));
+    let mends = blocked.remedy().into_iter().map(|step| format!("  mend: {step}"));
     std::iter::once(format!("would be refused: {}", blocked.problem())).chain(mends).collect()
 }
 

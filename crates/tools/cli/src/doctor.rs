@@ -103,7 +103,7 @@ fn json(check: &Check) -> Value {
         Err(blocked) => json!({
             "what": check.what, "ok": false, "found": blocked.problem(),
             "obstacle": blocked.obstacle.name(),
-            "mend": blocked.mend(), "undo": blocked.undo(),
+            "mend": blocked.remedy(), "undo": blocked.undo(),
         }),
     }
 }
@@ -156,7 +156,7 @@ fn other_way(address: Option<Address>, checks: &[Check]) -> String {
 /// What mends one obstacle, and what undoes that.
 fn advice(blocked: &Blocked) -> String {
     let mut text = format!("\n{} ({})\n", blocked.problem(), blocked.obstacle.name());
-    for (label, steps) in [("mend", blocked.mend()), ("undo", blocked.undo())] {
+    for (label, steps) in [("mend", blocked.remedy()), ("undo", blocked.undo())] {
         text.extend(steps.iter().map(|step| format!("  {label}: {step}\n")));
     }
     text

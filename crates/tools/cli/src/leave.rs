@@ -102,8 +102,8 @@ fn watch(signals: &Signals, stopped: &OwnedFd) {
         if !fds[1].revents().is_empty() {
             return;
         }
-        let wishes = signals.wishes();
-        if wishes.stop || wishes.hang_up {
+        let pending = signals.take_pending();
+        if pending.stop || pending.hang_up {
             // Nobody else ends the program before this is done.
             let kept = kept();
             kept.iter().rev().for_each(|drop| drop());

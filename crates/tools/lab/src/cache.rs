@@ -63,7 +63,7 @@ impl Cache {
     }
 
     /// The command that verifies the cache, and who must run it.
-    pub(crate) fn mend(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         let what = "it verifies the cache and fetches anew what is damaged";
         if self.own == self.root {
             return format!("{PREPARE} ({what})");

@@ -135,12 +135,12 @@ impl Error {
                 then the same command again"
                     .into()
             }
-            Self::File { path, .. } if within(path) => cache.mend(),
-            Self::Format { what, .. } if within(Path::new(what)) => cache.mend(),
+            Self::File { path, .. } if within(path) => cache.remedy(),
+            Self::Format { what, .. } if within(Path::new(what)) => cache.remedy(),
             Self::Qemu { message, .. }
                 if QEMU_LACKS.iter().any(|words| message.contains(words)) =>
             {
-                cache.mend()
+                cache.remedy()
             }
             _ => return self,
         };

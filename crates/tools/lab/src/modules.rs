@@ -13,13 +13,13 @@ pub(crate) struct Modules {
     /// Name to file and files that it depends on, as `modules.dep` has them.
     files: BTreeMap<String, (String, Vec<String>)>,
     built_in: BTreeSet<String>,
-    soft: BTreeMap<String, Wishes>,
+    soft: BTreeMap<String, SoftDependencies>,
     aliases: BTreeMap<String, Vec<String>>,
 }
 
 /// Modules that should be loaded before and after another one, if there are any of that name.
 #[derive(Default)]
-struct Wishes {
+struct SoftDependencies {
     before: Vec<String>,
     after: Vec<String>,
 }
@@ -85,14 +85,14 @@ impl Modules {
             || self.aliases.contains_key(name)
     }
 
-    /// Wishes that this kernel cannot fulfil are left out.
+    /// Dependencies that this kernel cannot fulfil are left out.
     fn visit(&self, name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<Module>) {
         if !seen.insert(name.into()) {
             return;
         }
         if let Some((file, needs)) = self.files.get(name) {
-            let none = Wishes::default();
-            let Wishes { before, after } = self.soft.get(name).unwrap_or(&none);
+            let none = SoftDependencies::default();
+            let SoftDependencies { before, after } = self.soft.get(name).unwrap_or(&none);
             before.iter().for_each(|wish| self.visit(wish, seen, order));
             // modules.dep lists the nearest first, so loading goes from the back.
             needs.iter().rev().for_each(|need| self.visit(&name_of(need), seen, order));
@@ -134,20 +134,20 @@ fn name_of(file: &str) -> String {
 }
 
 /// A line `softdep NAME pre: A B post: C`.
-fn soft_dependency(line: &str) -> Option<(String, Wishes)> {
+fn soft_dependency(line: &str) -> Option<(String, SoftDependencies)> {
     let mut words = line.split_whitespace();
     let name = words.next().filter(|word| *word == "softdep").and_then(|_| words.next())?;
-    let mut wishes = Wishes::default();
+    let mut soft = SoftDependencies::default();
     let mut post = false;
     for word in words {
         match word {
             "pre:" => post = false,
             "post:" => post = true,
-            module if post => wishes.after.push(normal(module)),
-            module => wishes.before.push(normal(module)),
+            module if post => soft.after.push(normal(module)),
+            module => soft.before.push(normal(module)),
         }
     }
-    Some((normal(name), wishes))
+    Some((normal(name), soft))
 }
 
 #[cfg(test)]

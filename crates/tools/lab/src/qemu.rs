@@ -237,7 +237,7 @@ fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
             program.display(),
             String::from_utf8_lossy(&output.stderr).trim()
         );
-        return Err(Error::Cache { why, next: cache.mend() });
+        return Err(Error::Cache { why, next: cache.remedy() });
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.split_whitespace().nth(3).unwrap_or("").to_string();

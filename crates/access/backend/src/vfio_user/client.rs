@@ -38,7 +38,7 @@ impl Client {
     pub(super) fn connect(path: &str, removal: OwnedFd) -> Result<Self, Error> {
         let name = format!("vfio-user:{path}");
         let stream = UnixStream::connect(path)
-            .map_err(|error| Error::os(format!("{name}: {}", mend(&error)), error))?;
+            .map_err(|error| Error::os(format!("{name}: {}", remedy(&error)), error))?;
         let failed =
             |error| Error::os(format!("vfio-user:{path}: preparing the connection"), error);
         let channel = Arc::new(Channel::new(stream, ANSWER_LIMIT).map_err(failed)?);
@@ -201,7 +201,7 @@ impl Drop for Client {
     }
 }
 
-fn mend(error: &io::Error) -> &'static str {
+fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "connecting (nobody listens there: ring3 model nvme --socket PATH)"

@@ -237,7 +237,7 @@ fn refuse(stream: UnixStream) {
 /// A socket at `path` that only this user can connect to.
 fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |what: &str, error: Errno| {
-        let mend = match error {
+        let remedy = match error {
             Errno::NAMETOOLONG => " (a socket's path has at most 107 bytes: choose a shorter one)",
             Errno::ACCESS | Errno::ROFS => {
                 " (nothing can be created in that folder: choose another, or mend its rights)"
@@ -245,7 +245,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
             Errno::NOENT => " (create its folder first)",
             _ => "",
         };
-        Error::os(format!("{}: {what}{mend}", path.display()), error)
+        Error::os(format!("{}: {what}{remedy}", path.display()), error)
     };
     let address = SocketAddrUnix::new(path).map_err(|error| failed("naming a socket", error))?;
     let folder =

@@ -69,7 +69,7 @@ fn the_disk_of_the_running_system_is_not_offered_for_unmounting() {
         let mounted = Use::Mounted { disk: "nvme0n1p2".into(), at: at.into(), inside: None };
         let blocked =
             Obstacle::InUse { uses: vec![mounted] }.at("0000:01:00.0".parse::<Address>().unwrap());
-        let [mend] = &blocked.mend()[..] else { panic!("{:?}", blocked.mend()) };
+        let [mend] = &blocked.remedy()[..] else { panic!("{:?}", blocked.remedy()) };
         assert!(
             !mend.contains("umount") && mend.contains("leave this function to the kernel"),
             "{mend}"
@@ -80,7 +80,7 @@ fn the_disk_of_the_running_system_is_not_offered_for_unmounting() {
 
 #[test]
 fn the_mend_of_a_missing_iommu_names_the_distributions_whose_kernels_have_it_off() {
-    let mend = Obstacle::NoIommu.at("0000:01:00.0".parse::<Address>().unwrap()).mend().join("\n");
+    let mend = Obstacle::NoIommu.at("0000:01:00.0".parse::<Address>().unwrap()).remedy().join("\n");
     assert!(
         mend.contains("grubby") && mend.contains("Fedora") && !mend.contains("update-grub"),
         "{mend}"

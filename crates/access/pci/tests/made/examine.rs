@@ -63,7 +63,7 @@ fn a_function_with_the_kernels_driver_is_not_bound_and_bind_is_named_with_its_un
         Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: Some("nvme".into()) }
     );
     assert_eq!(
-        (obstacles[0].mend()[0].as_str(), obstacles[0].undo()[0].as_str()),
+        (obstacles[0].remedy()[0].as_str(), obstacles[0].undo()[0].as_str()),
         ("sudo ring3 bind 0000:01:00.0", "sudo ring3 unbind 0000:01:00.0")
     );
     assert_eq!(obstacles.len(), 1);
@@ -285,7 +285,7 @@ fn a_function_that_vfio_has_is_not_bound_for_uio_and_the_command_names_the_drive
         blocked.obstacle,
         Obstacle::NotBound { way: PassthroughDriver::Uio, driver: Some("vfio-pci".into()) }
     );
-    assert_eq!(blocked.mend(), ["sudo ring3 bind 0000:01:00.0 --driver uio_pci_generic"]);
+    assert_eq!(blocked.remedy(), ["sudo ring3 bind 0000:01:00.0 --driver uio_pci_generic"]);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn an_iommu_that_translates_is_in_the_way_and_the_message_points_to_vfio() {
         blocked.problem().contains("an IOMMU translates its addresses (group 7, DMA-FQ)"),
         "{blocked}"
     );
-    assert!(blocked.mend()[0].contains("vfio:0000:01:00.0"), "{blocked}");
+    assert!(blocked.remedy()[0].contains("vfio:0000:01:00.0"), "{blocked}");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn too_few_huge_pages_are_counted_with_the_command_that_reserves_more() {
     machine.huge_pages(8, 1);
     let blocked = on(PassthroughDriver::Uio, &machine).remove(0);
     assert_eq!(blocked.obstacle.name(), "no-huge-pages");
-    assert_eq!(blocked.mend()[0], "echo 10 | sudo tee /proc/sys/vm/nr_hugepages");
+    assert_eq!(blocked.remedy()[0], "echo 10 | sudo tee /proc/sys/vm/nr_hugepages");
     assert_eq!(blocked.undo(), ["echo 8 | sudo tee /proc/sys/vm/nr_hugepages"]);
 }
 

@@ -37,7 +37,7 @@ impl Listener {
     /// more is replaced; one that somebody listens on is [`Error::Busy`].
     pub fn bind(path: &Path, mode: u32) -> Result<Self, Error> {
         let failed = |error: Errno| {
-            Error::os(format!("{}: listening{}", path.display(), mend(error)), error)
+            Error::os(format!("{}: listening{}", path.display(), remedy(error)), error)
         };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let folder =
@@ -157,7 +157,7 @@ fn packets() -> Result<OwnedFd, Errno> {
     )
 }
 
-fn mend(error: Errno) -> &'static str {
+fn remedy(error: Errno) -> &'static str {
     match error {
         Errno::NAMETOOLONG => " (a socket's path has at most 107 bytes: choose a shorter one)",
         Errno::ACCESS | Errno::ROFS => {

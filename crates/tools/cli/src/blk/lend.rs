@@ -46,18 +46,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             loan.disks().join(", ")
         );
     }
-    let wishes = loop {
+    let pending = loop {
         let mut fds = [
             PollFd::new(&signals, PollFlags::IN),
             PollFd::from_borrowed_fd(loan.socket(), PollFlags::RDHUP),
         ];
         let _ = poll(&mut fds, None);
-        let wishes = signals.wishes();
-        if wishes.stop || wishes.hang_up || loan.is_lost() {
-            break wishes;
+        let pending = signals.take_pending();
+        if pending.stop || pending.hang_up || loan.is_lost() {
+            break pending;
         }
     };
-    if !(wishes.stop || wishes.hang_up) {
+    if !(pending.stop || pending.hang_up) {
         bail!(
             "{}: the export has ended, and the memory is shared with nobody",
             args.share.display()

@@ -348,7 +348,7 @@ fn fuzz(args: &Args, cache: &Cache, target: &Target, corpus: &Path) -> Result<()
     let status = loop {
         match child.try_wait().context("waiting for afl-fuzz")? {
             Some(status) => break status,
-            None if signals.wishes() != PendingSignals::default() => break end(&mut child)?,
+            None if signals.take_pending() != PendingSignals::default() => break end(&mut child)?,
             None => std::thread::sleep(Duration::from_millis(100)),
         }
         if said.elapsed() > Duration::from_secs(20) {

@@ -277,7 +277,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let status = loop {
         match child.try_wait().context("waiting for the driver")? {
             Some(status) => break status,
-            None if signals.wishes() != PendingSignals::default() => {
+            None if signals.take_pending() != PendingSignals::default() => {
                 let _ = rustix::process::kill_process(
                     rustix::process::Pid::from_child(&child),
                     rustix::process::Signal::TERM,

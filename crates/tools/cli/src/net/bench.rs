@@ -44,8 +44,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let signals = Signals::take()?;
     let nic = args.target.open(place.device())?;
     let mut stop = || {
-        let wishes = signals.wishes();
-        wishes.stop || wishes.hang_up
+        let pending = signals.take_pending();
+        pending.stop || pending.hang_up
     };
     let times = [args.warm_up, args.seconds].map(Duration::from_secs);
     let done = forward(&*nic, args.forward, times, &mut stop)?;

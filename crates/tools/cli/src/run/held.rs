@@ -241,7 +241,7 @@ impl Run {
         let status = std::io::stderr().is_terminal() && !self.json;
         loop {
             self.wait(signals);
-            self.heed(signals.wishes());
+            self.handle_signals(signals.take_pending());
             for why in self.supervisor.reap() {
                 self.take_refusal(&why);
             }
@@ -279,14 +279,14 @@ impl Run {
     }
 
     /// Does what signals ask for.
-    fn heed(&mut self, wishes: PendingSignals) {
-        if wishes.report
+    fn handle_signals(&mut self, pending: PendingSignals) {
+        if pending.report
             && let Err(error) = self.report()
         {
             tracing::warn!("the report was not written: {error:#}");
         }
         let before = self.stop;
-        self.stop = before.heed(wishes);
+        self.stop = before.after(pending);
         match (before, self.stop) {
             (Stop::No, Stop::Asked) => {
                 self.asked = Some(Instant::now());

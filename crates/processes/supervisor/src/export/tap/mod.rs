@@ -59,7 +59,7 @@ struct State {
     /// What it is called now, wherever it is.
     name: String,
     index: u32,
-    wishes: RequestedSettings,
+    pending: RequestedSettings,
     /// The driver knows them.
     told: bool,
     carrier: Carrier,
@@ -79,14 +79,14 @@ impl Made {
     fn new(interface: Interface, card: OfferedNic, netlink: &Netlink) -> Result<Self, Error> {
         let failed = |cause| Error::Os { what: format!("{}: its state", interface.name()), cause };
         // One that was moved is found by who watches it.
-        let wishes = netlink.requested_settings(interface.index()).unwrap_or_default();
+        let pending = netlink.requested_settings(interface.index()).unwrap_or_default();
         let figures = netlink.figures(interface.index()).unwrap_or_default();
         let carrier = Carrier::new(figures.carrier);
         let (name, index) = (interface.name().to_owned(), interface.index());
         let state = Mutex::new(State {
             name,
             index,
-            wishes,
+            pending,
             told: false,
             carrier,
             figures,
@@ -223,7 +223,7 @@ impl Export for Tap {
         let mut state = made.state();
         state.carrier.begins(Instant::now());
         let connect =
-            Connect { nic: 0, interface: state.name.clone(), wishes: said(&state.wishes) };
+            Connect { nic: 0, interface: state.name.clone(), pending: said(&state.pending) };
         let fds = fds.map_err(|error| format!("{}: {error}", self.name))?;
         Ok(vec![ServeRequest { place: 0, order: DriverCommand::Connect(connect), fds }])
     }
@@ -280,7 +280,7 @@ impl Export for Tap {
         let Some(made) = &self.made else { return Ok(()) };
         let state = made.state();
         let is_there = made.interface.present().is_ok();
-        if is_there && state.wishes.up && !force {
+        if is_there && state.pending.up && !force {
             return Err(Refusal::Busy(format!("it is up (ip link set {} down)", state.name)));
         }
         drop(state);
@@ -309,7 +309,7 @@ fn only(offered: &Offered) -> Result<&OfferedNic, String> {
 impl StatusSource for Made {
     fn in_flight(&self) -> u64 {
         let state = self.state();
-        if !state.wishes.up || !state.carrier.up {
+        if !state.pending.up || !state.carrier.up {
             return 0;
         }
         let mut fds: Vec<_> = self
@@ -358,10 +358,10 @@ impl StatusSource for Made {
         vec![InterfaceStatus {
             name: state.name.clone(),
             index: state.index,
-            mac: state.wishes.address.to_string(),
-            mtu: state.wishes.mtu,
+            mac: state.pending.address.to_string(),
+            mtu: state.pending.mtu,
             queues: self.interface.queues().count() as u16,
-            up: state.wishes.up,
+            up: state.pending.up,
             carrier: state.carrier.up,
             rx_packets,
             rx_bytes,

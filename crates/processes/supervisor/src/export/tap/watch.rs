@@ -94,9 +94,9 @@ impl<'a> Watching<'a> {
         let looked = self
             .netlink
             .requested_settings(index)
-            .and_then(|wishes| Ok((wishes, self.netlink.figures(index)?)));
+            .and_then(|pending| Ok((pending, self.netlink.figures(index)?)));
         match looked {
-            Ok((wishes, figures)) => self.take(wishes, figures),
+            Ok((pending, figures)) => self.take(pending, figures),
             // Deleted, or moved: the one is the driver's end, which the next look after its
             // recovery finds mended.
             Err(error) if error.raw_os_error() == Some(ENODEV) => self.follow(),
@@ -127,47 +127,47 @@ impl<'a> Watching<'a> {
         }
     }
 
-    fn take(&self, mut wishes: tap::RequestedSettings, figures: InterfaceCounters) {
+    fn take(&self, mut pending: tap::RequestedSettings, figures: InterfaceCounters) {
         let mut state = self.made.state();
         (state.figures, state.looked) = (figures, Instant::now());
         let (least, most) = self.made.card.mtu;
-        if !(least..=most).contains(&wishes.mtu) {
-            let (name, stays) = (&state.name, state.wishes.mtu);
+        if !(least..=most).contains(&pending.mtu) {
+            let (name, stays) = (&state.name, state.pending.mtu);
             tracing::warn!(
                 "{name}: an MTU of {} is not the card's, which takes {least} to {most}: it stays \
                 at {stays}",
-                wishes.mtu
+                pending.mtu
             );
             if let Err(error) = self.netlink.set_mtu(state.index, stays) {
                 tracing::warn!(
                     %error, "{name}: its MTU cannot be set back: longer packets are lost",
                 );
             }
-            wishes.mtu = stays;
+            pending.mtu = stays;
         }
-        if state.told && wishes == state.wishes {
+        if state.told && pending == state.pending {
             return;
         }
-        (state.told, state.wishes) = (true, wishes);
-        let wishes = said(&state.wishes);
+        (state.told, state.pending) = (true, pending);
+        let pending = said(&state.pending);
         drop(state);
-        self.voice.say(Done::Order(DriverCommand::Wish { nic: 0, wishes }, Vec::new()));
+        self.voice.say(Done::Order(DriverCommand::Wish { nic: 0, pending }, Vec::new()));
     }
 }
 
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
 /// As a driver is told.
-pub fn said(wishes: &tap::RequestedSettings) -> InterfaceSettings {
+pub fn said(pending: &tap::RequestedSettings) -> InterfaceSettings {
     let macs = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
     let (many, all_groups) =
-        (wishes.unicast.len() > MOST, wishes.all_groups || wishes.groups.len() > MOST);
+        (pending.unicast.len() > MOST, pending.all_groups || pending.groups.len() > MOST);
     InterfaceSettings {
-        address: wishes.address.0,
-        mtu: wishes.mtu,
-        unicast: if many { Vec::new() } else { macs(&wishes.unicast) },
-        groups: (!all_groups).then(|| macs(&wishes.groups)),
-        promiscuous: wishes.promiscuous || many,
+        address: pending.address.0,
+        mtu: pending.mtu,
+        unicast: if many { Vec::new() } else { macs(&pending.unicast) },
+        groups: (!all_groups).then(|| macs(&pending.groups)),
+        promiscuous: pending.promiscuous || many,
     }
 }
 
