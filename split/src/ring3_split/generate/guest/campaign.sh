@@ -6,7 +6,8 @@ milliseconds() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 
 campaign_begins() {
     prepare && split_load && up || return
-    dmesg -c >/dev/null
+    # A report while the driver was loaded counts, too.
+    kernel_said
 }
 
 # Both ways, and small packets, while faults are injected; not so many that nothing else can run.
@@ -44,7 +45,10 @@ works_again() {
 kernel_said() {
     dmesg -c >/tmp/said
     cat /tmp/said >>/tmp/kernel.log
-    complaints </tmp/said | sed 's/^/complaint /'
+    complaints </tmp/said | sed 's/^/complaint /' >/tmp/complaints
+    cat /tmp/complaints
+    # Whose code it was is in the lines around.
+    [ ! -s /tmp/complaints ] || cat /tmp/said
 }
 
 # fault NUMBER KIND ENTRY SEED:
