@@ -246,7 +246,7 @@ fn mappings_without_end_are_refused() {
 fn interrupts_that_do_not_exist_are_refused_and_the_client_lives() {
     let (_served, client) = driven();
     let trigger = IRQ_DATA_EVENTFD | IRQ_TRIGGER;
-    let pending = [
+    let requests = [
         (0, 0, 2),
         (0, 1, 1),
         (1, u32::MAX, 2),
@@ -257,7 +257,7 @@ fn interrupts_that_do_not_exist_are_refused_and_the_client_lives() {
         (5, 0, 0),
         (u32::MAX, 0, 1),
     ];
-    for (index, start, count) in pending {
+    for (index, start, count) in requests {
         let wish = SetIrqs { argsz: 20, flags: trigger, index, start, count };
         assert!(
             client.request(command::DEVICE_SET_IRQS, &wish.to_bytes(), &[]).is_err(),

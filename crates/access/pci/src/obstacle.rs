@@ -236,7 +236,7 @@ impl Blocked {
         }
     }
 
-    /// What takes [`mend`](Self::mend) back.
+    /// What takes [`remedy`](Self::remedy) back.
     pub fn undo(&self) -> Vec<String> {
         let address = self.address();
         match &self.obstacle {

@@ -334,7 +334,7 @@ fn a_state_that_is_another_cards_is_refused() {
 
 #[test]
 fn a_control_queue_that_is_not_where_the_card_has_it_is_refused() {
-    // What either side pending to be told has the same size, so that a queue can be made of them the
+    // What either side is to be told has the same size, so that a queue can be made of them the
     // other way round.
     let left = left(",packed=on");
     let unclaimed = left.device.dma().arena().unclaimed();

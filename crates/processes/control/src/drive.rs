@@ -111,7 +111,7 @@ pub enum DriverCommand {
         /// The card's place in [`DriverMessage::Offers`].
         nic: u16,
         /// All that is wanted now.
-        pending: InterfaceSettings,
+        settings: InterfaceSettings,
     },
     /// Finish what is with the device, take nothing more, and leave the device as it runs:
     /// [`DriverMessage::Left`].
@@ -165,7 +165,7 @@ pub struct Connect {
     /// The interface's name, for messages.
     pub interface: String,
     /// What is wanted of it.
-    pub pending: InterfaceSettings,
+    pub settings: InterfaceSettings,
 }
 
 /// How a disk or a network card is shared.

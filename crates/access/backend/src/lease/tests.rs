@@ -361,13 +361,13 @@ fn a_driver_whose_holder_dies_finds_the_device_gone_and_is_told_what_ended() {
     assert!(matches!(registers.read_alive(CC), Err(Error::Gone)));
     assert!(device.removal().unwrap().wait(Deadline::after(PATIENCE)).unwrap() > 0);
     registers.write(CC, Default::default());
-    let pending = [
+    let claims = [
         device.reset(),
         device.set_bus_master(true),
         device.config_write(0x3c, 1, 0),
         device.irqs(IrqKind::MsiX, 1).map(drop),
     ];
-    for error in pending.map(Result::unwrap_err) {
+    for error in claims.map(Result::unwrap_err) {
         assert!(error.to_string().contains("start one with a new lease"), "{error}");
     }
 }

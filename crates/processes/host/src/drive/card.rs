@@ -62,14 +62,14 @@ impl Card {
         connect: Connect,
         queues: Vec<OwnedFd>,
     ) -> Result<(), Error> {
-        let Connect { nic, interface, pending } = connect;
+        let Connect { nic, interface, settings } = connect;
         let most = usize::from(self.nic.info().max_queues.clamp(1, standby.wanted.queues.max(1)));
         if self.served.is_some() || !(1..=most).contains(&queues.len()) {
             let reason =
                 format!("card {nic} is served already, or cannot be by {} queues", queues.len());
             return Err(Error::protocol(reason));
         }
-        let relay = Relay::new(wanted(pending))
+        let relay = Relay::new(wanted(settings))
             .map_err(|error| Error::os("the way to the supervisor", error))?;
         let (poll, rings, segment) =
             (standby.wanted.poll, standby.rings.clone(), standby.segment.clone());
@@ -84,9 +84,9 @@ impl Card {
 
     /// What the supervisor says of its interface. Of one that is not served it is said again when
     /// it is.
-    pub fn wish(&self, pending: InterfaceSettings) {
+    pub fn wish(&self, settings: InterfaceSettings) {
         if let Some(served) = &self.served {
-            served.relay.apply_settings(wanted(pending));
+            served.relay.apply_settings(wanted(settings));
         }
     }
 
@@ -135,8 +135,8 @@ impl Card {
     }
 }
 
-fn wanted(pending: InterfaceSettings) -> tap::RequestedSettings {
-    let InterfaceSettings { address, mtu, unicast, groups, promiscuous } = pending;
+fn wanted(settings: InterfaceSettings) -> tap::RequestedSettings {
+    let InterfaceSettings { address, mtu, unicast, groups, promiscuous } = settings;
     let macs = |addresses: Vec<[u8; 6]>| addresses.into_iter().map(Mac).collect();
     let all_groups = groups.is_none();
     let (unicast, groups) = (macs(unicast), groups.map(macs).unwrap_or_default());

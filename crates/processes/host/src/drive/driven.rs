@@ -369,12 +369,12 @@ impl ServedDevice {
     }
 
     /// What is wanted of a card's interface now.
-    pub fn wish(&self, nic: u16, pending: InterfaceSettings) -> Result<(), Error> {
+    pub fn wish(&self, nic: u16, settings: InterfaceSettings) -> Result<(), Error> {
         let card = self
             .cards
             .get(usize::from(nic))
             .ok_or_else(|| Error::protocol(format!("card {nic} is not there")))?;
-        card.wish(pending);
+        card.wish(settings);
         Ok(())
     }
 

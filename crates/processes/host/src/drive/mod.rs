@@ -215,7 +215,7 @@ impl Process {
                 let forgotten = driven.forget(region);
                 self.answer(region.number, forgotten)
             }
-            DriverCommand::Wish { nic, pending } => driven.wish(nic, pending).map(|()| false),
+            DriverCommand::Wish { nic, settings } => driven.wish(nic, settings).map(|()| false),
             DriverCommand::Serve(serve) => {
                 let disk = serve.disk;
                 let file = fds

@@ -59,7 +59,7 @@ struct State {
     /// What it is called now, wherever it is.
     name: String,
     index: u32,
-    pending: RequestedSettings,
+    settings: RequestedSettings,
     /// The driver knows them.
     told: bool,
     carrier: Carrier,
@@ -79,14 +79,14 @@ impl Made {
     fn new(interface: Interface, card: OfferedNic, netlink: &Netlink) -> Result<Self, Error> {
         let failed = |cause| Error::Os { what: format!("{}: its state", interface.name()), cause };
         // One that was moved is found by who watches it.
-        let pending = netlink.requested_settings(interface.index()).unwrap_or_default();
+        let settings = netlink.requested_settings(interface.index()).unwrap_or_default();
         let figures = netlink.figures(interface.index()).unwrap_or_default();
         let carrier = Carrier::new(figures.carrier);
         let (name, index) = (interface.name().to_owned(), interface.index());
         let state = Mutex::new(State {
             name,
             index,
-            pending,
+            settings,
             told: false,
             carrier,
             figures,
@@ -223,7 +223,7 @@ impl Export for Tap {
         let mut state = made.state();
         state.carrier.begins(Instant::now());
         let connect =
-            Connect { nic: 0, interface: state.name.clone(), pending: said(&state.pending) };
+            Connect { nic: 0, interface: state.name.clone(), settings: said(&state.settings) };
         let fds = fds.map_err(|error| format!("{}: {error}", self.name))?;
         Ok(vec![ServeRequest { place: 0, order: DriverCommand::Connect(connect), fds }])
     }
@@ -280,7 +280,7 @@ impl Export for Tap {
         let Some(made) = &self.made else { return Ok(()) };
         let state = made.state();
         let is_there = made.interface.present().is_ok();
-        if is_there && state.pending.up && !force {
+        if is_there && state.settings.up && !force {
             return Err(Refusal::Busy(format!("it is up (ip link set {} down)", state.name)));
         }
         drop(state);
@@ -309,7 +309,7 @@ fn only(offered: &Offered) -> Result<&OfferedNic, String> {
 impl StatusSource for Made {
     fn in_flight(&self) -> u64 {
         let state = self.state();
-        if !state.pending.up || !state.carrier.up {
+        if !state.settings.up || !state.carrier.up {
             return 0;
         }
         let mut fds: Vec<_> = self
@@ -358,10 +358,10 @@ impl StatusSource for Made {
         vec![InterfaceStatus {
             name: state.name.clone(),
             index: state.index,
-            mac: state.pending.address.to_string(),
-            mtu: state.pending.mtu,
+            mac: state.settings.address.to_string(),
+            mtu: state.settings.mtu,
             queues: self.interface.queues().count() as u16,
-            up: state.pending.up,
+            up: state.settings.up,
             carrier: state.carrier.up,
             rx_packets,
             rx_bytes,

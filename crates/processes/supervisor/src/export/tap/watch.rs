@@ -94,9 +94,9 @@ impl<'a> Watching<'a> {
         let looked = self
             .netlink
             .requested_settings(index)
-            .and_then(|pending| Ok((pending, self.netlink.figures(index)?)));
+            .and_then(|settings| Ok((settings, self.netlink.figures(index)?)));
         match looked {
-            Ok((pending, figures)) => self.take(pending, figures),
+            Ok((settings, figures)) => self.take(settings, figures),
             // Deleted, or moved: the one is the driver's end, which the next look after its
             // recovery finds mended.
             Err(error) if error.raw_os_error() == Some(ENODEV) => self.follow(),
@@ -127,47 +127,47 @@ impl<'a> Watching<'a> {
         }
     }
 
-    fn take(&self, mut pending: tap::RequestedSettings, figures: InterfaceCounters) {
+    fn take(&self, mut settings: tap::RequestedSettings, figures: InterfaceCounters) {
         let mut state = self.made.state();
         (state.figures, state.looked) = (figures, Instant::now());
         let (least, most) = self.made.card.mtu;
-        if !(least..=most).contains(&pending.mtu) {
-            let (name, stays) = (&state.name, state.pending.mtu);
+        if !(least..=most).contains(&settings.mtu) {
+            let (name, stays) = (&state.name, state.settings.mtu);
             tracing::warn!(
                 "{name}: an MTU of {} is not the card's, which takes {least} to {most}: it stays \
                 at {stays}",
-                pending.mtu
+                settings.mtu
             );
             if let Err(error) = self.netlink.set_mtu(state.index, stays) {
                 tracing::warn!(
                     %error, "{name}: its MTU cannot be set back: longer packets are lost",
                 );
             }
-            pending.mtu = stays;
+            settings.mtu = stays;
         }
-        if state.told && pending == state.pending {
+        if state.told && settings == state.settings {
             return;
         }
-        (state.told, state.pending) = (true, pending);
-        let pending = said(&state.pending);
+        (state.told, state.settings) = (true, settings);
+        let settings = said(&state.settings);
         drop(state);
-        self.voice.say(Done::Order(DriverCommand::Wish { nic: 0, pending }, Vec::new()));
+        self.voice.say(Done::Order(DriverCommand::Wish { nic: 0, settings }, Vec::new()));
     }
 }
 
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
 
 /// As a driver is told.
-pub fn said(pending: &tap::RequestedSettings) -> InterfaceSettings {
+pub fn said(settings: &tap::RequestedSettings) -> InterfaceSettings {
     let macs = |addresses: &[Mac]| addresses.iter().map(|mac| mac.0).collect();
     let (many, all_groups) =
-        (pending.unicast.len() > MOST, pending.all_groups || pending.groups.len() > MOST);
+        (settings.unicast.len() > MOST, settings.all_groups || settings.groups.len() > MOST);
     InterfaceSettings {
-        address: pending.address.0,
-        mtu: pending.mtu,
-        unicast: if many { Vec::new() } else { macs(&pending.unicast) },
-        groups: (!all_groups).then(|| macs(&pending.groups)),
-        promiscuous: pending.promiscuous || many,
+        address: settings.address.0,
+        mtu: settings.mtu,
+        unicast: if many { Vec::new() } else { macs(&settings.unicast) },
+        groups: (!all_groups).then(|| macs(&settings.groups)),
+        promiscuous: settings.promiscuous || many,
     }
 }
 
