@@ -81,8 +81,6 @@ load --filename=/dev/ring3/scratch --size=24M --rw=randwrite --bs=4k --iodepth=1
     --offset_increment=24M
 kills 5 1; verified && echo verified; ready; figures; dmesg | grep -ciE 'I/O error'";
 
-/// At the end, a driver that has served nothing yet: the device fills memory that it never touches.
-/// The reads take most of its 32 buffers of 64 KiB, of which few are mapped before.
 const STOPPED: &str = "
 ready
 before=$(driver)
@@ -90,13 +88,6 @@ kill -STOP $before
 dd if=/dev/ring3/scratch of=/dev/null bs=4k count=64 iflag=direct 2>&1 | tail -n 1
 ready
 [ $(driver) != $before ] && echo replaced
-before=$(driver); kill -9 $before
-for try in $(seq 100); do ready; [ $(driver) != $before ] && break; sleep 0.1; done
-mapped() { awk '/^RssShmem/ {print $2}' /proc/$(driver)/status; }
-before=$(mapped)
-fio --name=read --filename=/dev/ring3/scratch --rw=randread --bs=64k --direct=1 \\
-    --ioengine=io_uring --iodepth=32 --number_ios=400 --output=/tmp/fio || cat /tmp/fio
-[ $(mapped) -ge $((before + 512)) ] && echo 'what was read is mapped' || echo \"$before $(mapped)\"
 ring3 logs scratch | grep 'taken for dead' | tail -n 1";
 
 const UPGRADED: &str = "
@@ -380,8 +371,7 @@ on_both_kernels! {
         "full", ["verified\n", "\"restarts\": 15", "\n0\n"];
     an_idle_driver_that_stands_still_is_found_out_by_the_first_request,
     an_idle_driver_that_stands_still_is_found_out_by_the_first_request_on_7_2:
-        "stopped",
-        ["64+0 records out", "replaced\n", "what was read is mapped\n", "taken for dead"];
+        "stopped", ["64+0 records out", "replaced\n", "taken for dead"];
     a_program_is_replaced_under_load_and_a_wrong_one_goes_back,
     a_program_is_replaced_under_load_and_a_wrong_one_goes_back_on_7_2:
         "upgraded",
