@@ -129,9 +129,9 @@ fn reading(words: &[OsString]) -> Result<Vec<Need>> {
     let clang = (!words.iter().any(|word| is(word, "--clang"))).then_some(Need::Clang);
     let own_source = words.iter().any(|word| is(word, "--tree") || is(word, "--compile-commands"));
     let kernel = kernel(words).unwrap_or_else(|| DEFAULT_KERNEL.into());
-    // Said here, because fetching it would end in the advice to try the same again. A kernel that
-    // lab/debug-kernel.sh builds has no number; the lab knows which of them there are.
-    if !is_version(&kernel) && !kernel.starts_with("debug") {
+    // Said here, because fetching it would end in the advice to try the same again. The kernels
+    // that lab/debug-kernel.sh builds have no number.
+    if !is_version(&kernel) && !["debug", "debug-kcsan"].contains(&kernel.as_str()) {
         bail!(
             "--kernel {kernel:?}: a kernel's version is wanted, such as {DEFAULT_KERNEL}; for a \
             source tree of yours there is --tree FOLDER"
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_is_no_version_is_refused_before_anything_is_fetched() {
-        for word in ["foo", "", "6", "6.12.1.1", "6.x"] {
+        for word in ["foo", "", "6", "6.12.1.1", "6.x", "debugger"] {
             let error =
                 reading(&["show".into(), "e1000".into(), format!("--kernel={word}").into()])
                     .unwrap_err()
