@@ -77,6 +77,10 @@ impl Options {
         let folder = self.root.join("fuzz/corpus").join(target.name);
         let entries = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
         let mut files = entries.collect::<io::Result<Vec<_>>>()?;
+        // Mutations of nothing would pass and show nothing.
+        if files.is_empty() {
+            return Err(io::Error::other(format!("{} has no inputs", folder.display())));
+        }
         // The order of a folder's entries is the file system's.
         files.sort();
         let corpus = files.iter().map(fs::read).collect::<io::Result<Vec<_>>>()?;

@@ -53,6 +53,13 @@ fn assert_is_found(input: &str, why: &str) {
 }
 
 #[test]
+fn a_target_without_inputs_fails() {
+    let (_root, output, text) = replay(&[]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("FAILED faulty: ") && text.contains("has no inputs"), "{text}");
+}
+
+#[test]
 fn a_target_that_keeps_its_promises_passes() {
     let (_root, output, text) = replay(&["a", "b"]);
     assert!(output.status.success(), "{text}");
