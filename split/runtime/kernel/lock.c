@@ -152,9 +152,11 @@ static void give_combolock(struct split_host *host)
 	wake_up_all(&host->given_back);
 }
 
-/* A wish is the address of a mutex, or 0 for rtnl, and one of these. */
+/* A wish is the address of a mutex, or 0 for rtnl, and one of the first two of these. */
 #define SPLIT_WISH_TAKE 1UL
 #define SPLIT_WISH_GIVE 2UL
+/* In place of a wish: its lock is being given back, so it cannot be withdrawn any more. */
+#define SPLIT_WISH_BEGUN 3UL
 
 static bool lock_of(unsigned long wish, bool take)
 {
@@ -182,7 +184,11 @@ static bool wish(struct split_frame *frame, unsigned long wish)
 	complete(&frame->done);
 	wait_event_killable(frame->granted,
 			    !READ_ONCE(frame->wish) || READ_ONCE(frame->cancelled));
-	return cmpxchg(&frame->wish, wish, 0) != wish;
+	if (cmpxchg(&frame->wish, wish, 0) == wish)
+		return false;
+	/* The thread may free what the mutex is in, so the caller must be done with the mutex. */
+	wait_event(frame->granted, !smp_load_acquire(&frame->wish));
+	return true;
 }
 
 /*
@@ -202,9 +208,14 @@ static void grant(struct split_frame *frame, unsigned long deadline)
 			usleep_range(50, 200);
 			continue;
 		}
-		/* What was withdrawn meanwhile is not taken, and what is to go is still there. */
-		if ((cmpxchg(&frame->wish, wish, 0) == wish) != take)
+		if (take) {
+			/* What was withdrawn meanwhile is not taken. */
+			if (cmpxchg(&frame->wish, wish, 0) != wish)
+				lock_of(wish, false);
+		} else if (cmpxchg(&frame->wish, wish, SPLIT_WISH_BEGUN) == wish) {
 			lock_of(wish, false);
+			smp_store_release(&frame->wish, 0);
+		}
 		wake_up(&frame->granted);
 	}
 }
