@@ -236,10 +236,6 @@ impl Export for Notes {
         Ok(Arc::new(self.clone()))
     }
 
-    fn quiesce(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
         if self.used.load(Ordering::Relaxed) && !force {
             return Err(Refusal::Busy("somebody uses it".into()));

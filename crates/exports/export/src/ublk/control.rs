@@ -149,12 +149,6 @@ impl Control {
         self.plain(uapi::UPDATE_SIZE, id, sectors, (QUICK, &never))
     }
 
-    /// Quiesces the device: no more requests come to the server, which is notified on each queue.
-    /// Waits until each queue can be notified, `limit` at most.
-    pub(super) fn quiesce(&mut self, id: u32, limit: Duration) -> Result<(), Error> {
-        self.plain(uapi::QUIESCE_DEV, id, limit.as_millis().max(1) as u64, (limit + QUICK, &never))
-    }
-
     /// Registers `memory`, whole pages and 4 GiB at most, with device `id`, which must have been
     /// created for that: requests that lie in it come with the index that is returned. The kernel
     /// pins the pages until they are [unregistered](Self::unregister_memory) or the device is

@@ -63,17 +63,12 @@ impl Device {
         if shape.batches && !control.features().batches {
             return Err(Error::NoBatches);
         }
-        let quiesce = if control.features().quiesce && shape.recovery != Recovery::None {
-            uapi::F_QUIESCE
-        } else {
-            0
-        };
         let wanted = DeviceInfo {
             nr_hw_queues: shape.queues,
             queue_depth: shape.depth,
             max_io_buf_bytes: shape.buffer,
             dev_id: id.unwrap_or(u32::MAX),
-            flags: shape.recovery.flags() | quiesce | shape.of_requests(),
+            flags: shape.recovery.flags() | shape.of_requests(),
             ublksrv_flags: uapi::MARK,
             ..DeviceInfo::default()
         };
@@ -292,14 +287,6 @@ impl Device {
             self.control.resize(self.info.dev_id, sectors)?;
         }
         Ok(can)
-    }
-
-    /// Has its server hear that nothing more comes to it, so that it can end what it has, leave,
-    /// and be followed by another one; users wait meanwhile. Only where the kernel
-    /// [can](Features::quiesce), of a device that was created there. Waits up to `limit` until each
-    /// queue has a request left that can tell its server so.
-    pub fn quiesce(&mut self, limit: Duration) -> Result<(), Error> {
-        self.control.quiesce(self.info.dev_id, limit)
     }
 
     /// Removes `/dev/ublkbN` after what is in flight has ended; [`Error::Busy`] if somebody uses it

@@ -11,8 +11,6 @@ pub struct Features {
     pub safe_stop: bool,
     /// A disk that has users can change its size.
     pub resize: bool,
-    /// A server that lives can be followed by another one: nothing more comes to it.
-    pub quiesce: bool,
     /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in
     /// it.
     pub shared_memory: bool,
@@ -46,14 +44,7 @@ impl Commands {
 impl Features {
     /// Those of a kernel that knows no GET_FEATURES, as far as `encoded` says.
     pub(super) fn none(encoded: bool) -> Self {
-        Self {
-            encoded,
-            safe_stop: false,
-            resize: false,
-            quiesce: false,
-            shared_memory: false,
-            batches: false,
-        }
+        Self { encoded, safe_stop: false, resize: false, shared_memory: false, batches: false }
     }
 }
 
@@ -72,7 +63,6 @@ impl Features {
                     encoded: true,
                     safe_stop: has(uapi::F_SAFE_STOP_DEV),
                     resize: has(uapi::F_UPDATE_SIZE),
-                    quiesce: has(uapi::F_QUIESCE),
                     shared_memory: has(uapi::F_SHMEM_ZC),
                     batches: has(uapi::F_BATCH_IO),
                 })
@@ -100,14 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn linux_7_2_has_safe_stop_and_resize_and_quiesce_and_shared_memory_and_batches() {
+    fn linux_7_2_has_safe_stop_and_resize_and_shared_memory_and_batches() {
         let features = Features::decide(Ok(0xf_ffff)).unwrap();
         assert!(
-            features.safe_stop
-                && features.resize
-                && features.quiesce
-                && features.shared_memory
-                && features.batches
+            features.safe_stop && features.resize && features.shared_memory && features.batches
         );
     }
 

@@ -12,6 +12,12 @@
 //! A queue that is given to another server while its disk is used begins nothing any more: what the
 //! kernel has handed over and this thread has not ended, the kernel hands to the next server. What
 //! the device has is waited for and ended, or it would be done twice.
+//!
+//! The kernel's own command for it (QUIESCE_DEV, from 6.16 on) is not used: it cancels what waits
+//! for requests while this thread commits others. A commit that it meets half done stays in the
+//! ring's list of commands after its end, and the kernel follows that pointer when the ring is
+//! closed (seen on 7.2: an oops in `io_uring_try_cancel_uring_cmd`, and a disk that no server can
+//! be given any more).
 
 mod ends;
 mod shared;

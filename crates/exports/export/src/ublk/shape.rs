@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn what_becomes_of_a_device_is_read_from_the_flags_that_ask_for_it() {
         for recovery in [Recovery::None, Recovery::Reissue] {
-            assert_eq!(Recovery::of(recovery.flags() | uapi::F_QUIESCE), recovery);
+            assert_eq!(Recovery::of(recovery.flags() | uapi::F_UPDATE_SIZE), recovery);
         }
     }
 }

@@ -56,9 +56,6 @@ pub const DEL_DEV_ASYNC: Admin = admin("DEL_DEV_ASYNC", 0x14, IOC_READ);
 /// Tells users of a device that was started how many sectors it has from now on; feature
 /// [`F_UPDATE_SIZE`].
 pub const UPDATE_SIZE: Admin = admin("UPDATE_SIZE", 0x15, IOC_READ_WRITE);
-/// Has the server hear that nothing more comes, once each of its queues can, and be followed by
-/// another one; feature [`F_QUIESCE`].
-pub const QUIESCE_DEV: Admin = admin("QUIESCE_DEV", 0x16, IOC_READ_WRITE);
 /// As STOP_DEV, but refused while somebody has the device open; feature [`F_SAFE_STOP_DEV`].
 pub const TRY_STOP_DEV: Admin = admin("TRY_STOP_DEV", 0x17, IOC_READ_WRITE);
 
@@ -117,9 +114,6 @@ pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
 
 /// [`UPDATE_SIZE`] is possible; from 6.16 on.
 pub const F_UPDATE_SIZE: u64 = 1 << 10;
-
-/// [`QUIESCE_DEV`] is possible; from 6.16 on.
-pub const F_QUIESCE: u64 = 1 << 12;
 
 /// Commands are for many tags at once, and no others are taken; 7.2 has it.
 pub const F_BATCH_IO: u64 = 1 << 15;

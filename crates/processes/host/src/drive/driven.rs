@@ -445,6 +445,11 @@ impl ServedDevice {
             .unwrap_or_else(|error| vec![format!("it does not say how it is: {error}")])
     }
 
+    /// Has every further request of users end with an error: their disks are taken away.
+    pub fn refuse(&self) {
+        self.disks.iter().filter_map(|served| served.threads.as_ref()).for_each(Threads::refuse);
+    }
+
     /// Completes the requests in flight, and detaches from the running device; its lease ends, too.
     /// The returned file holds the state that the next process needs.
     pub fn detach(mut self) -> Result<OwnedFd, Error> {

@@ -227,6 +227,10 @@ impl Process {
                 self.record()?;
                 Ok(false)
             }
+            DriverCommand::Refuse => {
+                driven.refuse();
+                Ok(false)
+            }
             DriverCommand::Leave => {
                 // Whoever hears of it hands the device on at once.
                 let saved = self
@@ -343,6 +347,7 @@ fn misplaced(order: &DriverCommand) -> Error {
         DriverCommand::Region(_) => "lend",
         DriverCommand::Forget(_) => "forget",
         DriverCommand::Wish { .. } => "wish",
+        DriverCommand::Refuse => "refuse",
         DriverCommand::Leave => "leave",
         DriverCommand::Stop => "stop",
         DriverCommand::Rest => "rest",

@@ -135,10 +135,6 @@ impl Export for Nowhere {
         Ok(Arc::new(Self))
     }
 
-    fn quiesce(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
     fn stop(&mut self, _: bool) -> Result<(), Refusal> {
         Ok(())
     }

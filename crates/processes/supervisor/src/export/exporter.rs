@@ -49,8 +49,6 @@ pub enum Job {
     GoOn,
     /// [`Export::hold_clients`].
     HoldClients,
-    /// [`Export::quiesce`].
-    Quiesce,
     /// [`Export::stop`].
     Stop {
         /// Whoever uses it.
@@ -68,8 +66,6 @@ pub enum Done {
     Started(Result<Arc<dyn StatusSource>, String>),
     /// Nothing is done for clients any more: the driver may be told to leave.
     Held,
-    /// The driver has heard it.
-    Quiesced(Result<(), String>),
     /// Users have it no more.
     Stopped(Result<(), Refusal>),
     /// Nothing that was asked: the driver is to be told that, with descriptors beside it, if it
@@ -216,7 +212,6 @@ fn work(
                 Done::Held
             }
             Job::Start => Done::Started(export.start()),
-            Job::Quiesce => Done::Quiesced(export.quiesce()),
             Job::Stop { force } => Done::Stopped(export.stop(force)),
         });
     }

@@ -101,8 +101,6 @@ pub trait Export: Send {
     /// Nothing is done for clients from now on that the driver would have to end requests for,
     /// until it is [started](Self::start) again.
     fn hold_clients(&mut self) {}
-    /// Has the driver hear, where that can be, that nothing more comes to it: it leaves.
-    fn quiesce(&mut self) -> Result<(), String>;
     /// Goes on with what another supervisor has [saved](StatusSource::saved), of what was
     /// `offered`, with [descriptors](StatusSource::descriptors) among `fds`: users have it, and a
     /// driver serves or is to follow.

@@ -8,7 +8,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
 use ring3_class::block::{Discard, Info};
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::{ReservedIds, is_taken, is_there};
 use super::lent::{RegistrationServer, Saved, Table};
 use super::partitions::{Of, Watch};
-use super::{CancelFlags, EventSender, Export, Refusal, ServeRequest, StatusSource, links};
+use super::{CancelFlags, Done, EventSender, Export, Refusal, ServeRequest, StatusSource, links};
 use crate::manifest;
 use seen::{Disks, Seen};
 
@@ -32,10 +33,10 @@ use seen::{Disks, Seen};
 const DEATH: Duration = Duration::from_secs(90);
 /// Between two looks whether anybody still wants it.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the kernel may take to notify a server that no further requests come.
-const HEAR: Duration = Duration::from_secs(5);
 /// How long a reader may take between two requests.
 const READER_PAUSE: Duration = Duration::from_millis(500);
+/// How long users may take to close a disk whose requests fail.
+const REFUSED: Duration = Duration::from_secs(5);
 /// Bytes of a sector, in which the kernel counts.
 const SECTOR: u64 = 512;
 
@@ -262,7 +263,7 @@ impl Export for Ublk {
             // One that another supervisor has made does not know it yet.
             disk.device.served_by(vain.dead.clone());
             loop {
-                match disk.device.recover(deadline.sooner(Some(std::time::Instant::now() + LOOK))) {
+                match disk.device.recover(deadline.sooner(Some(Instant::now() + LOOK))) {
                     Ok(()) => break,
                     Err(Error::Taken { .. }) if !deadline.expired() && !vain.is_given_up() => {}
                     Err(error) => return Err(error.to_string()),
@@ -366,13 +367,6 @@ impl Export for Ublk {
         Ok(self.seen())
     }
 
-    fn quiesce(&mut self) -> Result<(), String> {
-        for disk in self.disks.iter_mut().filter(|disk| disk.device.features().quiesce) {
-            disk.device.quiesce(HEAR).map_err(|error| error.to_string())?;
-        }
-        Ok(())
-    }
-
     fn adopt(
         &mut self,
         saved: &serde_json::Value,
@@ -419,11 +413,8 @@ impl Export for Ublk {
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {
         // Who reads a table uses the disk.
         self.disks.iter_mut().for_each(|disk| disk.partitions = None);
-        let is_used = |disk: &Disk| disk.device.check_unused().is_err();
-        if force && self.voice.is_dead() && self.disks.iter().any(is_used) {
-            // Nobody serves it, so that whoever reads waits, and gets an error when it goes. Who
-            // comes later reads the end of the disk.
-            std::thread::sleep(READER_PAUSE);
+        if force {
+            self.refuse_users();
         }
         let stopped = self.try_stop(force);
         self.watch();
@@ -457,6 +448,20 @@ impl Disk {
 }
 
 impl Ublk {
+    /// Has users get errors before the disks go, because what follows reads as the end of the disk:
+    /// from the driver, or, if there is none any more, from the kernel, where whoever reads waits.
+    fn refuse_users(&self) {
+        let began = Instant::now();
+        if !self.voice.is_dead() {
+            self.voice.say(Done::Order(DriverCommand::Refuse, Vec::new()));
+        }
+        let limit = || if self.voice.is_dead() { READER_PAUSE } else { REFUSED };
+        let is_used = |disk: &Disk| disk.device.check_unused().is_err();
+        while began.elapsed() < limit() && self.disks.iter().any(is_used) {
+            thread::sleep(LOOK);
+        }
+    }
+
     fn try_stop(&mut self, force: bool) -> Result<(), Refusal> {
         // All or none: a device without one of its disks is no use, and those who were asked first
         // would be gone.

@@ -292,7 +292,6 @@ impl Keeper {
 
     fn order_hand_over(&mut self) {
         self.order_driver(&DriverCommand::Leave);
-        self.exporter.order(Job::Quiesce);
     }
 
     /// Reports a driver that breaks the protocol or does not respond: the reason goes to the log,
@@ -349,13 +348,6 @@ impl Keeper {
                     } else if self.machine.is_stopping() {
                         self.suspend();
                     }
-                    continue;
-                }
-                Done::Quiesced(Ok(())) => continue,
-                Done::Quiesced(Err(why)) => {
-                    self.note(&format!(
-                        "the kernel did not let the driver hear that it is to leave: {why}"
-                    ));
                     continue;
                 }
                 Done::Stopped(Ok(())) => {

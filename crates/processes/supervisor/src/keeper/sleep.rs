@@ -62,6 +62,5 @@ impl Keeper {
 
     pub(super) fn suspend(&mut self) {
         self.order_driver(&DriverCommand::Rest);
-        self.exporter.order(Job::Quiesce);
     }
 }

@@ -161,10 +161,13 @@ impl Machine {
             return self.release_standby(now);
         }
         match (self.driver, self.export) {
-            (
+            // One who serves fails its users' requests first.
+            (Driver::Running, KernelDevice::Up)
+            | (
                 Driver::None,
                 KernelDevice::Up | KernelDevice::Lost | KernelDevice::Ready | KernelDevice::Discard,
             ) => Some(self.stop_export(true)),
+            (Driver::Running, KernelDevice::Stopping) => None,
             (Driver::None | Driver::Dying, _) => self.release_standby(now),
             _ => Some(self.kill_on_purpose(now)),
         }

@@ -89,10 +89,6 @@ impl Export for Plug {
         Ok(Arc::new(Eye(self.in_flight.clone())))
     }
 
-    fn quiesce(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
     fn stop(&mut self, _: bool) -> Result<(), Refusal> {
         Ok(())
     }

@@ -174,10 +174,6 @@ impl Export for Share {
         });
     }
 
-    fn quiesce(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
     fn stop(&mut self, _: bool) -> Result<(), Refusal> {
         // Who comes from now on finds no socket.
         self.listeners.clear();
@@ -234,10 +230,6 @@ impl Export for Beside {
 
     fn hold_clients(&mut self) {
         self.disk.hold_clients();
-    }
-
-    fn quiesce(&mut self) -> Result<(), String> {
-        self.disk.quiesce()
     }
 
     fn stop(&mut self, force: bool) -> Result<(), Refusal> {

@@ -250,10 +250,6 @@ impl Export for Tap {
         made.raise();
     }
 
-    fn quiesce(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-
     fn adopt(
         &mut self,
         saved: &serde_json::Value,
