@@ -8,10 +8,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, SharedOutcome, Size};
 use supervised::with_programs;
 
 /// Shell functions of every step. `serve DRIVER OPTION...` starts ring3 and returns when its disks
@@ -126,8 +125,8 @@ fn assert_says(text: &str, wanted: &[&str]) {
 
 /// One guest without any device: the disk that does nothing, and a simulated one.
 fn without_devices() -> &'static Outcome {
-    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let steps = [
             (
                 "limits",
@@ -794,8 +793,8 @@ fn batches_are_refused_where_the_kernel_has_none_and_without_them_all_is_as_it_w
 
 /// One guest with an NVMe controller behind an IOMMU: two namespaces, in the hands of vfio-pci.
 fn through_vfio() -> &'static Outcome {
-    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let namespace = |block_size, size| Disk {
             block_size: Some(block_size),
             ..Disk::new(size, Backing::File)

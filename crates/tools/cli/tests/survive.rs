@@ -5,10 +5,9 @@
 
 mod supervised;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Guest, Outcome, SharedOutcome, Size};
 use supervised::{LOAD, with_programs};
 
 /// Shell functions of every step.
@@ -125,8 +124,8 @@ for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done
 ls /dev/ublkb0 /run/ring3d.* 2>&1; tail -n 5 /tmp/ring3d";
 
 fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let disk = Device {
             namespaces: vec![Disk::new(Size(64 << 20), Backing::Memory)],
             ..Device::new("disk", "nvme").bound("vfio-pci")
@@ -154,9 +153,6 @@ fn outcome() -> &'static Outcome {
         let outcome = guest
             .run(&Cache::open().unwrap(), &mut |_| {})
             .unwrap_or_else(|error| panic!("{error}"));
-        if std::env::var_os("RING3_TEST_SHOW").is_some() {
-            outcome.steps.iter().for_each(|step| println!("=== {}\n{}", step.name, step.output));
-        }
         assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
         outcome
     })

@@ -6,11 +6,10 @@
 mod installed;
 mod supervised;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use installed::installed;
-use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Need, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Need, Outcome, SharedOutcome, Size};
 use supervised::{LOAD, with_programs};
 
 /// Shell functions of every step.
@@ -114,8 +113,8 @@ dd if=/dev/ring3/scratch of=/dev/null bs=64k count=16 iflag=direct 2>/dev/null &
 "#;
 
 fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let disk = Device {
             namespaces: vec![Disk::new(Size(64 << 20), Backing::Memory)],
             ..Device::new("disk", "nvme").bound("vfio-pci")

@@ -7,11 +7,10 @@ mod installed;
 mod supervised;
 
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use installed::installed;
-use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Event, Guest, Outcome, SharedOutcome, Size};
 use supervised::{LOAD, with_programs};
 
 /// Shell functions of every step.
@@ -81,8 +80,8 @@ ls /dev/ublkb0 2>&1
 "#;
 
 fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let disk = Device {
             namespaces: vec![Disk::new(Size(64 << 20), Backing::Memory)],
             ..Device::new("disk", "nvme").bound("vfio-pci")

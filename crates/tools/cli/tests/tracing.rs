@@ -6,10 +6,9 @@
 mod supervised;
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Backing, Cache, Device, Disk, Guest, Need, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Disk, Guest, Need, Outcome, SharedOutcome, Size};
 use supervised::with_programs;
 
 /// bpftrace with its own libraries: the guest has none.
@@ -62,8 +61,8 @@ kill $RING3D
 "#;
 
 fn outcome() -> &'static Outcome {
-    static OUTCOME: OnceLock<Outcome> = OnceLock::new();
-    OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let cache = Cache::open().unwrap();
         ring3_lab::prepare(&cache, &[Need::Bpftrace], &mut |_| {})
             .unwrap_or_else(|error| panic!("{error}"));
@@ -89,9 +88,6 @@ fn outcome() -> &'static Outcome {
             .step("traced", TRACED)
             .run(&cache, &mut |_| {})
             .unwrap_or_else(|error| panic!("{error}"));
-        if std::env::var_os("RING3_TEST_SHOW").is_some() {
-            println!("{}", outcome.output());
-        }
         assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
         outcome
     })

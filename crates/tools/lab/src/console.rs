@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// More than this of a console is not kept: its beginning goes first.
 const LIMIT: usize = 4 << 20;
 /// Lines of it that an error shows.
-const TAIL: usize = 25;
+const TAIL: usize = 50;
 /// What stands for a console that said nothing.
 const NOTHING: &str = "(it said nothing)";
 /// Logs of failed runs that the cache keeps.

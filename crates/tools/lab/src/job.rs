@@ -6,7 +6,7 @@ use crate::card;
 use crate::closure;
 use crate::device::Device;
 use crate::error::{Doing, Error};
-use crate::guest::{Guest, Step};
+use crate::guest::{Guest, Mode, Step};
 use crate::initramfs::identity;
 use crate::kernel::Kernel;
 use crate::machine::{Iommu, Place};
@@ -17,7 +17,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Modules that a driver which a device is bound to needs beyond itself.
 const BINDERS: &[(&str, &[&str])] = &[("vfio-pci", &["vfio-pci", "vfio_iommu_type1"])];
@@ -27,6 +27,9 @@ const UNSAFE_INTERRUPTS: &str = "vfio_iommu_type1 allow_unsafe_interrupts=1";
 
 /// Disks of an ATA controller, from its place in /sys on.
 const SCSI_DISKS: &str = "ata*/host*/target*/*/block/sd*";
+
+/// How long before its time limit a guest says what it waits for.
+const BEFORE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A job in the form that the guest's init reads: see `lab/guest/init`.
 pub(crate) struct Job<'a> {
@@ -54,6 +57,11 @@ impl<'a> Job<'a> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         text("time", format!("@{}\n", now.as_secs()))?;
         text("env", self.environment())?;
+        let late = self.guest.time_limit.saturating_sub(BEFORE_LIMIT);
+        // By the clock of instructions, a guest does not know how late it is.
+        if late > BEFORE_LIMIT && self.guest.mode == Mode::Wall {
+            text("late", format!("{}\n", late.as_secs()))?;
+        }
         text(
             "bind",
             self.bound()

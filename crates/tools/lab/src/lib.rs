@@ -57,6 +57,6 @@ pub use folder::abandon;
 pub use guest::{Boot, Guest, Mode, Step};
 pub use kernel::{DEFAULT_KERNEL, Kernel};
 pub use machine::{Iommu, Machine};
-pub use outcome::{Event, Outcome, StepOutcome};
+pub use outcome::{Event, Outcome, SharedOutcome, StepOutcome};
 pub use scenario::Scenario;
 pub use setup::{Need, prepare, verify};

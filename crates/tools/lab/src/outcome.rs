@@ -4,7 +4,10 @@
 use crate::archive;
 use crate::error::Error;
 use std::collections::BTreeMap;
+use std::io::{Write as _, stderr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// When a guest has not said yet that it has its job.
 pub(crate) const BEFORE: &str = "before the job began";
@@ -14,6 +17,9 @@ const MARK: u8 = 1;
 const FILES_LIMIT: usize = 1 << 30;
 /// Most of one step's output that is kept.
 const OUTPUT_LIMIT: usize = 16 << 20;
+
+/// Last lines of a step that an error shows.
+const SAID: usize = 25;
 
 /// Something that happened in a run, for whoever watches.
 #[derive(Debug, PartialEq)]
@@ -45,6 +51,37 @@ pub struct StepOutcome {
     /// Text that should have been in the output and was not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<String>,
+}
+
+/// An outcome that several tests look at. Its run happens once, whether it fails or not: after a
+/// panic, a [`OnceLock`] alone would run it again for each of them.
+#[derive(Default)]
+pub struct SharedOutcome(OnceLock<Option<Outcome>>);
+
+impl SharedOutcome {
+    /// Of a run that did not happen yet.
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// The outcome of `run`, which the first caller runs.
+    ///
+    /// # Panics
+    /// If `run` did. The first test shows why; standard error does at once, because a test program
+    /// that is ended before its time shows nothing of its tests.
+    pub fn get_or_run(&self, run: impl FnOnce() -> Outcome) -> &Outcome {
+        let once = || {
+            catch_unwind(AssertUnwindSafe(run))
+                .inspect(Outcome::show_if_wanted)
+                .inspect_err(|why| {
+                    let why = why.downcast_ref::<String>().map_or("it panicked", |why| why);
+                    let _ = writeln!(stderr(), "the run that tests share failed: {why}");
+                })
+                .ok()
+        };
+        let outcome = self.0.get_or_init(once).as_ref();
+        outcome.expect("the run that tests share failed: the first of them shows why")
+    }
 }
 
 /// The end of a run that reached its verdict.
@@ -92,6 +129,14 @@ impl Outcome {
     /// What the step `name` printed; `None` if there was none such.
     pub fn said(&self, name: &str) -> Option<&str> {
         self.steps.iter().find(|step| step.name == name).map(|step| &*step.output)
+    }
+
+    /// Prints it all where `RING3_TEST_SHOW` is set, for who looks into a test.
+    fn show_if_wanted(&self) {
+        if std::env::var_os("RING3_TEST_SHOW").is_some() {
+            let show = |step: &StepOutcome| println!("=== {}\n{}", step.name, step.output);
+            self.steps.iter().for_each(show);
+        }
     }
 
     /// All steps' output in one text.
@@ -180,6 +225,16 @@ impl<'a> Reader<'a> {
             Some(step) => format!("in step '{}'", step.name),
             None if self.ready => "before the first step".into(),
             None => BEFORE.into(),
+        }
+    }
+
+    /// Where the run is, and the last that was said there, for who waited in vain.
+    pub(crate) fn situation(&self) -> String {
+        let said = self.outcome.steps.last().map_or("", |step| &step.output);
+        let lines: Vec<_> = said.lines().collect();
+        match &lines[lines.len().saturating_sub(SAID)..] {
+            [] => self.position(),
+            last => format!("{}, after it said\n{}", self.position(), last.join("\n")),
         }
     }
 
@@ -280,6 +335,19 @@ mod tests {
 
     fn names() -> Vec<String> {
         vec!["first".into(), "second".into()]
+    }
+
+    #[test]
+    fn a_run_that_fails_is_not_run_again_for_the_next_test() {
+        let (shared, mut runs) = (SharedOutcome::new(), 0);
+        for _ in 0..2 {
+            let run = || {
+                runs += 1;
+                panic!("run {runs}")
+            };
+            catch_unwind(AssertUnwindSafe(|| drop(shared.get_or_run(run).clone()))).unwrap_err();
+        }
+        assert_eq!(runs, 1);
     }
 
     #[test]

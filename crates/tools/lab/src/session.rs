@@ -206,7 +206,7 @@ impl Session {
         while !enough(reader) {
             let left = run.left();
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(self.too_late(run, &reader.position()));
+                return Err(self.too_late(run, &reader.situation()));
             }
             match self.incoming.recv_timeout(left.unwrap_or(LOOK).min(LOOK)) {
                 Ok(bytes) => {
@@ -222,7 +222,7 @@ impl Session {
                     );
                     // Without a time limit a person is at it, who may have put it to sleep.
                     if silence.is_dead() && left.is_some() {
-                        return Err(self.stood_still(run, silence.looks, &reader.position()));
+                        return Err(self.stood_still(run, silence.looks, &reader.situation()));
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(false),

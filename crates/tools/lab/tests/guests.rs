@@ -62,6 +62,17 @@ fn a_guest_that_hangs_ends_at_its_time_limit() {
 
 #[test]
 #[ignore = "boots a guest"]
+fn a_guest_that_hangs_says_what_it_waits_for() {
+    let guest = Guest {
+        time_limit: Duration::from_secs(45),
+        ..guest("waits").step("hang", "echo so far; tail -f /dev/null")
+    };
+    let error = run(&guest).unwrap_err().to_string();
+    assert!(error.contains("so far") && error.contains("(tail) S "), "{error}");
+}
+
+#[test]
+#[ignore = "boots a guest"]
 fn a_guest_whose_processors_are_halted_is_run_again_once_and_ends_long_before_its_time_limit() {
     let guest = Guest {
         time_limit: Duration::from_secs(600),
