@@ -83,6 +83,9 @@ struct split_field {
 	/* whether a pointer or a number may be set so; NULL: always, and in the user half */
 	int (*requires)(const void *base, unsigned long value);
 	unsigned char once; /* the user half may set it while it is zero only */
+	/* Where the last byte of each text in it lies, in order. */
+	const unsigned int *texts;
+	unsigned int ntexts;
 };
 
 struct split_view { /* the fields of a type that one entry needs */

@@ -40,6 +40,29 @@ static void refuse_value(const struct split_frame *frame, const struct split_fie
 			    "have\n", frame->host->driver->name, frame->entry->name, field->name);
 }
 
+/*
+ * Numbers and texts. Whoever reads a text, while it is copied or later, goes on to its zero: so the
+ * last byte of each has been zero before its other bytes change, and stays so.
+ */
+static void copy_data(const struct split_frame *frame, const struct split_field *field, char *to,
+		      const char *given)
+{
+	u32 i, from = 0;
+
+	for (i = 0; i < field->ntexts; i++) {
+		u32 last = field->texts[i];
+
+		if (given[last])
+			pr_warn_ratelimited("%s: %s: the last byte of the user half's %s is zero: "
+					    "a text ends there\n", frame->host->driver->name,
+					    frame->entry->name, field->name);
+		WRITE_ONCE(to[last], 0);
+		memcpy(to + from, given + from, last - from);
+		from = last + 1;
+	}
+	memcpy(to + from, given + from, field->size - from);
+}
+
 static void apply_field(struct split_frame *frame, const struct split_field *field, void *base,
 			u32 at)
 {
@@ -72,7 +95,7 @@ static void apply_field(struct split_frame *frame, const struct split_field *fie
 	}
 	if (field->kind == SPLIT_DATA) {
 		if (in_bounds(field, base, given))
-			memcpy(to, given, field->size);
+			copy_data(frame, field, to, given);
 		else
 			refuse_value(frame, field);
 		return;

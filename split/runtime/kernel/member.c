@@ -18,6 +18,17 @@ static const struct split_field *field_at(const struct split_object *object, uns
 	return NULL;
 }
 
+/* Whether some of these bytes of a field are the last one of a text, which stays zero. */
+static bool ends_text(const struct split_field *field, unsigned long offset, unsigned long size)
+{
+	u32 i;
+
+	for (i = 0; i < field->ntexts; i++)
+		if (field->texts[i] >= offset && field->texts[i] - offset < size)
+			return true;
+	return false;
+}
+
 /*
  * Memory that a function may be told to read, or to fill: bytes, or a number of an object that
  * crosses. Of the driver's own tables, none.
@@ -28,6 +39,7 @@ int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size,
 	const struct split_object *object = &frame->objects[SPLIT_INDEX(handle)];
 	int error = split_frame_resolve(frame, handle, NULL, address);
 	const struct split_field *field;
+	unsigned long at;
 
 	if (error || !handle)
 		return error;
@@ -37,8 +49,11 @@ int split_frame_bytes(struct split_frame *frame, u64 handle, unsigned long size,
 	if (!object->view)
 		return split_frame_resolve(frame, handle, &split_bytes, address);
 	field = field_at(object, SPLIT_OFFSET(handle), size);
-	return field && field->kind == SPLIT_DATA &&
-	       (reads || (field->written && !field->nbounds)) ? 0 : -EPROTOTYPE;
+	if (!field || field->kind != SPLIT_DATA)
+		return -EPROTOTYPE;
+	at = SPLIT_OFFSET(handle) % object->view->type->size - field->offset;
+	return reads || (field->written && !field->nbounds && !ends_text(field, at, size)) ?
+	       0 : -EPROTOTYPE;
 }
 
 /*

@@ -13,6 +13,7 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     holds: str = ""
     nullable: list[str] = []
+    text: bool | None = None  # of a member: whether its bytes are a text; default those of `char`
     does: bool = (
         False  # the condition does what the function would, where that would wait without an end
     )

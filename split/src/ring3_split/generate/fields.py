@@ -15,6 +15,7 @@ from ring3_split.annotate.vocabulary import Annotation
 from ring3_split.errors import Refusal
 from ring3_split.generate.bounds import bounds
 from ring3_split.generate.table import Bound, Field
+from ring3_split.generate.texts import last_bytes, last_bytes_within
 from ring3_split.model import Member
 
 if TYPE_CHECKING:
@@ -151,8 +152,16 @@ class Views:
                 found += self._field(name, member, at, "w" in way) if member.size else []
             elif way and not _has_pointers(inner.members):
                 limits = self._within(member, inner.members) if "w" in way else ()
+                texts = last_bytes_within(member, inner.members, self.border.layouts.get)
                 found.append(
-                    Field(at.path, at.offset, member.size, written="w" in way, bounds=limits)
+                    Field(
+                        at.path,
+                        at.offset,
+                        member.size,
+                        written="w" in way,
+                        bounds=limits,
+                        texts=() if inner.union else texts,
+                    )
                 )
             else:
                 found += self._embedded(member, inner.members, at)
@@ -207,7 +216,9 @@ class Views:
             ]
         if "*" not in re.sub(r"(\[\w*\])+$", "", member.type):
             number = replace(
-                plain, bounds=bounds(self.border.check(name), member) if written else ()
+                plain,
+                bounds=bounds(self.border.check(name), member) if written else (),
+                texts=last_bytes(member.type, name),
             )
             return [
                 number

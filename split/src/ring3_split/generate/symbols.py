@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ring3_split.generate.border import Border
 from ring3_split.generate.table import Field, Symbol
+from ring3_split.generate.texts import last_bytes
 from ring3_split.generate.units import Unit
 from ring3_split.model import Function
 
@@ -161,7 +162,9 @@ def variable_views(border: Border) -> None:
                     for n in range(size // 8)
                 ]
             else:
-                fields = [Field(name, 0, size, written="w" in shared.user)]
+                fields = [
+                    Field(name, 0, size, written="w" in shared.user, texts=last_bytes(shared.type))
+                ]
             border.table.views[entry.function][f"variable {name}"] = fields
 
 

@@ -35,6 +35,7 @@ class Field:
     bounds: tuple[Bound, ...] = ()
     requires: str = ""  # a function of `conditions`
     once: bool = False  # the user half may set it while it is zero only
+    texts: tuple[int, ...] = ()  # where the last byte of each text in it lies
 
 
 @dataclass(frozen=True)

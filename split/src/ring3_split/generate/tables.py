@@ -172,6 +172,9 @@ def _field(one: Field) -> str:
         )
     more += f", .requires = KERNEL_HALF({one.requires})" if one.requires else ""
     more += ", .once = 1" if one.once else ""
+    if one.texts and one.written:
+        rows = ", ".join(map(str, one.texts))
+        more += f", .texts = (const unsigned int[]){{ {rows} }}, .ntexts = {len(one.texts)}"
     return f"\t{{ {place}{more} }},"
 
 
