@@ -169,6 +169,38 @@ works() {
     return 1
 }
 """
+# What frees rings says that it has.
+FREES = "void e1000_free_all_{}_resources(struct e1000_adapter *adapter)\n{{\n"
+KEPT = """
+works() {
+    up || return
+    ip link set dev "$(interface "$CARD")" down
+    dmesg | grep -o "e1000_free_all_.* fails: it has not done what it says"
+    up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
+# The card receives by buffers of another length, and nothing ends the driver's name.
+NAMED = "\tstruct e1000_adapter *adapter = netdev_priv(netdev);\n\n\tstrscpy(drvinfo->driver"
+CHANGES = {
+    "e1000_main.c": (CHANGED, f"\tadapter->rx_buffer_len = 0;\n{CHANGED}"),
+    "e1000_ethtool.c": (
+        NAMED,
+        NAMED.replace("\tstrscpy", "\tmemset(e1000_driver_name, 'm', 6);\n\tstrscpy"),
+    ),
+}
+NOTED = """
+works() {
+    up || return
+    name=$(interface "$CARD")
+    net control "$name" answers
+    ip link set dev "$name" mtu 1400
+    dmesg | grep -o "user half's .* is \\(refused\\|zero\\)"
+    ip link set dev "$name" down
+    up && net send $THERE 0.5 && echo "the card works"
+    return 1
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -306,4 +338,27 @@ def test_a_card_that_a_user_half_has_not_configured_is_reset_by_the_next_one(
     log = said(kernel, halves, cache, FOLLOWED)
     assert "it serves on" in log
     assert "fails" not in log
+    assert "the card works" in log
+
+
+def test_rings_that_a_user_half_only_says_to_have_freed_are_freed(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
+    for kind in ("tx", "rx"):
+        place = FREES.format(kind)
+        plant(halves, "e1000_main.c", place, f"{place}\tif (adapter)\n\t\treturn;\n")
+    log = said(kernel, halves, cache, KEPT)
+    for kind in ("tx", "rx"):
+        assert f"e1000_free_all_{kind}_resources fails: it has not done what it says" in log
+    assert "the card works" in log
+
+
+def test_buffers_keep_their_length_and_texts_their_end(
+    kernel: Kernel, halves: Generated, cache: Path
+) -> None:
+    for name, (place, bug) in CHANGES.items():
+        plant(halves, name, place, bug)
+    log = said(kernel, halves, cache, NOTED)
+    assert "user half's e1000_adapter:rx_buffer_len is refused" in log
+    assert "user half's e1000_driver_name is zero" in log
     assert "the card works" in log

@@ -335,6 +335,23 @@ def test_a_limit_that_a_person_gives_bounds_what_comes_back(network: Generated) 
 
 
 @pytest.mark.kernel
+def test_a_text_that_the_user_half_may_change_keeps_its_zero(network: Generated) -> None:
+    probed = view(network, f"{MAIN}:e1000_probe")
+    assert probed["name"].texts == (15,)
+    assert probed["e1000_adapter:hw.mac_addr"].texts == ()
+    views = network.border.table.views[f"{ETHTOOL}:e1000_get_drvinfo"]
+    told = {one.path: one.texts for one in views["ethtool_drvinfo"]}
+    assert told["bus_info"] == (31,)
+    # By which the kernel knows the driver; the array is as long as the text.
+    (own,) = views["variable e1000_driver_name"]
+    assert own.texts == (5,)
+    assert (
+        '"e1000_driver_name", 0, 6, SPLIT_DATA, 1, .texts = (const unsigned int[]){ 5 }, '
+        ".ntexts = 1 }" in (network.folder / "tables.c").read_text()
+    )
+
+
+@pytest.mark.kernel
 def test_a_mutex_by_which_the_kernel_guards_its_own_structs_is_not_the_user_halfs_to_take(
     network: Generated,
 ) -> None:
@@ -368,6 +385,31 @@ def test_an_entry_that_says_it_has_made_rings_is_asked_for_them(network: Generat
         ".ensures = KERNEL_HALF(split_ensures_e1000_open)"
         in (network.folder / "tables.c").read_text()
     )
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("kind", ["tx", "rx"])
+def test_rings_that_the_user_half_only_says_to_have_freed_are_freed_by_the_kernel_half(
+    network: Generated, kind: str
+) -> None:
+    main, name = half(network, "kernel", "e1000_main"), f"e1000_free_all_{kind}_resources"
+    assert f"!adapter->{kind}_ring->buffer_info" in function(main, f"split_ensures_{name}")
+    assert f"e1000_free_{kind}_resources(adapter, adapter->{kind}_ring)" in function(main, name)
+    assert (
+        f".ensures = KERNEL_HALF(split_ensures_{name})" in (network.folder / "tables.c").read_text()
+    )
+
+
+@pytest.mark.kernel
+def test_the_length_of_buffers_stays_while_there_are_any(network: Generated) -> None:
+    (length,) = (
+        one
+        for one in network.border.table.views[f"{MAIN}:e1000_change_mtu"]["net_device"]
+        if one.path == "e1000_adapter:rx_buffer_len"
+    )
+    assert length.written
+    _, asked, _ = network.border.table.conditions[length.requires]
+    assert "object->rx_ring->next_to_use == object->rx_ring->next_to_clean" in asked
 
 
 @pytest.mark.kernel
