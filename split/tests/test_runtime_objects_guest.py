@@ -47,6 +47,12 @@ echo 1 >$at 2>/dev/null || echo "the upcall that keeps rtnl has failed"
 echo 300000 >$at 2>/dev/null || echo "the upcall with rtnl has failed"
 ifconfig lo up && echo "rtnl is free"
 echo 0 >$deadline
+echo 500000 >$at
+once
+once & first=$!
+usleep 500000
+once; wait $first
+echo 600000 >$at
 # What the kernel half still has goes.
 cat $at >/dev/null
 once; echo "after an error: $(cat $at)"
@@ -112,6 +118,33 @@ def test_memory_of_the_device_is_given_with_attributes_that_leave_the_kernel_an_
     assert "memory that is written at once: given" in said
     assert "memory without an address: refused" in said
     assert "memory of an unknown kind: refused" in said
+
+
+def test_a_text_of_the_user_half_ends_where_its_member_ends(said: str) -> None:
+    # By a member; a call has filled the first two bytes since.
+    assert 'the text is "ffmmmmm"' in said
+    assert "a text is filled to its end: Protocol wrong type for socket" in said
+    assert "a part of a text is filled: done" in said
+
+
+def test_a_mutex_is_taken_when_it_is_initialised_and_stays_what_it_is(said: str) -> None:
+    assert "a bare mutex is taken: Invalid argument" in said
+    assert "it is initialised: done" in said
+    assert "it is taken then: done" in said
+    assert "it is initialised when held: Device or resource busy" in said
+    assert "it is given back: done" in said
+    assert "it is initialised again: done" in said
+
+
+def test_a_mutex_of_the_drivers_is_given_back_by_who_has_lost_track_of_what_ended(
+    said: str,
+) -> None:
+    assert "the lasting mutex is taken: done" in said
+    assert "the lasting mutex is free" in said
+
+
+def test_locks_that_nobody_has_initialised_can_be_taken_by_the_kernel_half(said: str) -> None:
+    assert "the bare locks are free" in said
 
 
 def test_who_answers_with_an_error_keeps_nothing_that_its_calls_have_taken(said: str) -> None:

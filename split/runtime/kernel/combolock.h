@@ -13,7 +13,7 @@
 
 #define SPLIT_TAKE(lock, take, give)                                     \
 	do {                                                             \
-		spinlock_t *split_lock = lock;                           \
+		spinlock_t *split_lock = split_ready(lock);              \
 		for (;;) {                                               \
 			take;                                            \
 			if (likely(!split_is_held(split_host, split_lock))) \
@@ -23,6 +23,9 @@
 		}                                                        \
 	} while (0)
 
+#undef spin_lock
+#undef spin_lock_bh
+#undef spin_lock_irq
 #undef spin_lock_irqsave
 #define spin_lock(lock) SPLIT_TAKE(lock, (spin_lock)(split_lock), spin_unlock(split_lock))
 #define spin_lock_bh(lock) SPLIT_TAKE(lock, (spin_lock_bh)(split_lock), spin_unlock_bh(split_lock))

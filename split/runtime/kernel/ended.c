@@ -30,8 +30,11 @@ static bool concerns(const struct split_frame *frame, const struct split_taken *
 	const struct split_downcall *function;
 	unsigned int i;
 
-	/* Of a combolock that is held nothing is in the object's memory. */
-	if (one->function == SPLIT_CALL_LOCK && one->arguments[1])
+	/*
+	 * Of a combolock that is held nothing is in the object's memory; a lock in the driver's own
+	 * data is there when all objects are forgotten, and others wait for it.
+	 */
+	if (one->function == SPLIT_CALL_LOCK && (one->arguments[1] || one->arguments[2]))
 		return false;
 	if (one->function >= SPLIT_CALL_ALLOCATE)
 		return lies_in(ended, (void *)one->arguments[0]);

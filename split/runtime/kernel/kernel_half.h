@@ -13,6 +13,7 @@
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 
+#include "ready.h"
 #include "ring3_split.h"
 
 extern const struct split_driver split_driver;

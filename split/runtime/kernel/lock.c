@@ -268,7 +268,8 @@ static long take_combolock(struct split_frame *frame, spinlock_t *lock)
 	return 0;
 }
 
-static long take(struct split_frame *frame, void *lock, bool spins)
+/* `lasts`: the lock is the driver's own data, and no object that could end takes it along. */
+static long take(struct split_frame *frame, void *lock, bool spins, bool lasts)
 {
 	long error = 0;
 
@@ -279,14 +280,16 @@ static long take(struct split_frame *frame, void *lock, bool spins)
 	if (error)
 		return error;
 	split_take(frame, SPLIT_CALL_LOCK,
-		   (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock, spins }, 0);
+		   (unsigned long[SPLIT_ARGUMENTS]){ (unsigned long)lock, spins, lasts }, 0);
 	return 0;
 }
 
 long split_lock_call(struct split_frame *frame, const struct split_call *call)
 {
+	static struct lock_class_key key;
 	bool spins = call->arguments[1];
 	struct split_taken *one;
+	struct mutex *mutex;
 	void *lock;
 	long error = split_frame_resolve(frame, call->arguments[0],
 					 spins ? &split_combolock : &split_mutex, &lock);
@@ -294,17 +297,24 @@ long split_lock_call(struct split_frame *frame, const struct split_call *call)
 	if (error || !lock)
 		return error ?: -EINVAL;
 	one = split_find_taken(frame, SPLIT_CALL_LOCK, (unsigned long)lock, spins);
+	/* Others may wait for it, and follow its list. */
+	if (call->function == SPLIT_CALL_LOCK && !spins && !split_is_mutex(lock))
+		return -EINVAL;
 	if (call->function == SPLIT_CALL_LOCK)
-		return one ? -EDEADLK : take(frame, lock, spins);
+		return one ? -EDEADLK :
+		       take(frame, lock, spins,
+			    SPLIT_GENERATION(call->arguments[0]) == SPLIT_SYMBOLS);
 	if (call->function == SPLIT_CALL_UNLOCK)
 		return one ? split_unlock(frame, one) : -EPERM;
 	/*
-	 * A mutex that is held has waiters, perhaps, which would wait for ever. A combolock is
-	 * unlocked when it is zeroed.
+	 * A mutex stays what it is: one that is held, or about to be, has waiters, perhaps, which
+	 * would wait for ever. A combolock is unlocked when it is zeroed.
 	 */
-	if (spins || mutex_is_locked(lock))
+	mutex = lock;
+	if (spins || mutex_is_locked(mutex) ||
+	    (split_is_mutex(mutex) && !list_empty(&mutex->wait_list)))
 		return -EBUSY;
-	mutex_init((struct mutex *)lock);
+	split_make_mutex(mutex, &key);
 	return 0;
 }
 

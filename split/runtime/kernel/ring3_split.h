@@ -50,6 +50,16 @@ bool split_is_held(struct split_host *host, const spinlock_t *lock);
 void split_wait_for(struct split_host *host, const spinlock_t *lock);
 
 /*
+ * Locks that may be zeroed memory: see ready.c. A mutex is one when it has both ends of its list.
+ */
+void split_make_mutex(struct mutex *mutex, struct lock_class_key *key);
+void split_make_spinlock(spinlock_t *lock, struct lock_class_key *key);
+static inline bool split_is_mutex(const struct mutex *mutex)
+{
+	return READ_ONCE(mutex->wait_list.next) && READ_ONCE(mutex->wait_list.prev);
+}
+
+/*
  * Whether this thread answers for what that work item has called up: who waited for the item here
  * would wait for himself.
  */

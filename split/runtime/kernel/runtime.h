@@ -122,7 +122,11 @@ struct split_object {
  * fails.
  */
 struct split_taken {
-	u32 function; /* of the table, SPLIT_CALL_LOCK or SPLIT_CALL_WORD */
+	/*
+	 * Of the table, SPLIT_CALL_WORD, or SPLIT_CALL_LOCK: of a lock, whether it spins, and
+	 * whether it outlasts all objects.
+	 */
+	u32 function;
 	unsigned long arguments[SPLIT_ARGUMENTS], result;
 };
 

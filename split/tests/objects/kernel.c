@@ -2,8 +2,8 @@
 /*
  * The kernel half: who writes a count to /proc/split_objects has so many upcalls made, one behind
  * the other, or one by a work item (BY_WORK), in a section that runs alone (ALONE), or with rtnl
- * (WITH_RTNL), or memory of a device allocated (MEMORY); who reads it, what the kernel half finds
- * in its box by then.
+ * (WITH_RTNL), or one about a text (TEXT), or memory of a device allocated (MEMORY), or has it said
+ * which locks are free (LOCKS); who reads it, what the kernel half finds in its box by then.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
@@ -15,6 +15,11 @@
 #include "objects.h"
 
 static struct box box;
+DEFINE_MUTEX(split_lasting);
+/* As what the driver's source initialises in the user half. */
+struct mutex split_bare;
+static spinlock_t bare_spinlock;
+extern struct mutex split_lasting, split_bare;
 
 unsigned long split_down_make(const unsigned long *arguments);
 unsigned long split_down_end(const unsigned long *arguments);
@@ -23,6 +28,7 @@ unsigned long split_down_drop(const unsigned long *arguments);
 unsigned long split_down_wait(const unsigned long *arguments);
 unsigned long split_down_turn(const unsigned long *arguments);
 int split_requires_turn(const unsigned long *arguments);
+unsigned long split_down_fill(const unsigned long *arguments);
 void split_undo_hold(const unsigned long *arguments, unsigned long result);
 
 static long upcall(void)
@@ -165,6 +171,40 @@ static long memory(void)
 	return error;
 }
 
+unsigned long split_down_fill(const unsigned long *arguments)
+{
+	memset((void *)arguments[0], 'f', arguments[1]);
+	return 0;
+}
+
+static long text(void)
+{
+	long error;
+
+	memset(box.text, 0, sizeof(box.text));
+	strscpy(box.behind, "behind");
+	error = upcall();
+	pr_info("split_objects: the text is \"%s\"\n", box.text);
+	return error;
+}
+
+/* Of what nobody has initialised, too. */
+static void locks(void)
+{
+	bool lasting = mutex_trylock(&split_lasting);
+
+	pr_info("split_objects: the lasting mutex is %s\n", lasting ? "free" : "held");
+	if (lasting)
+		mutex_unlock(&split_lasting);
+	spin_lock(&bare_spinlock);
+	spin_unlock(&bare_spinlock);
+	mutex_lock(&split_bare);
+	mutex_unlock(&split_bare);
+	pr_info("split_objects: the bare locks are free\n");
+	/* What it has been led to has ended. */
+	box.seen = NULL;
+}
+
 static ssize_t run(struct file *file, const char __user *from, size_t size, loff_t *at)
 {
 	unsigned int count;
@@ -183,6 +223,10 @@ static ssize_t run(struct file *file, const char __user *from, size_t size, loff
 		rtnl_unlock();
 	} else if (!error && count == MEMORY) {
 		error = memory();
+	} else if (!error && count == TEXT) {
+		error = text();
+	} else if (!error && count == LOCKS) {
+		locks();
 	} else {
 		while (!error && count--)
 			error = upcall();

@@ -179,6 +179,43 @@ static void rtnl(void)
 
 static void rtnl_of_who_waits(void) { printf("rtnl of who waits: %s\n", said(call(TAKE_RTNL, 0))); }
 
+// A text without its zero, by a member and by a call.
+static void texts(void)
+{
+	__u64 box = argument(0), text = box + 24;
+
+	memset(&members(0, box)[3], 'm', 8);
+	printf("a text is filled to its end: %s\n", said(call_of(0, FILL, text, 8)));
+	printf("a part of a text is filled: %s\n", said(call_of(0, FILL, text, 2)));
+}
+
+// What nobody has initialised is taken, and initialised while it is held.
+static void mutexes(void)
+{
+	__u64 bare = SPLIT_HANDLE(SPLIT_SYMBOLS, BARE, 0);
+
+	printf("a bare mutex is taken: %s\n", said(call(SPLIT_CALL_LOCK, bare)));
+	printf("it is initialised: %s\n", said(call(SPLIT_CALL_MUTEX_INIT, bare)));
+	printf("it is taken then: %s\n", said(call(SPLIT_CALL_LOCK, bare)));
+	printf("it is initialised when held: %s\n", said(call(SPLIT_CALL_MUTEX_INIT, bare)));
+	printf("it is given back: %s\n", said(call(SPLIT_CALL_UNLOCK, bare)));
+	printf("it is initialised again: %s\n", said(call(SPLIT_CALL_MUTEX_INIT, bare)));
+}
+
+// One upcall has a mutex of the driver's, and hears of no end while another one frees many things.
+static void more_ends_than_are_remembered(void)
+{
+	__u64 lasting = SPLIT_HANDLE(SPLIT_SYMBOLS, LASTING, 0);
+
+	printf("the lasting mutex is taken: %s\n", said(call(SPLIT_CALL_LOCK, lasting)));
+	if (!next(1))
+		return;
+	for (int i = 0; i < 70; i++)
+		call_of(1, END, (__u64)call_of(1, MAKE, 0, 0), 0);
+	frames[1].wait_ms = 1;
+	next(1);
+}
+
 int main(int argc, char **argv)
 {
 	struct split_attach attach = { .version = SPLIT_ABI_VERSION, .layout = 1,
@@ -207,6 +244,13 @@ int main(int argc, char **argv)
 		rtnl();
 	if (next(0))
 		rtnl_of_who_waits();
+	if (next(0))
+		texts();
+	if (next(0))
+		mutexes();
+	frames[1].wait_ms = 20000;
+	if (next(0))
+		more_ends_than_are_remembered();
 	if (next(0))
 		a_thing_that_stays_held(-EIO);
 	if (next(0))

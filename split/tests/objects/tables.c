@@ -4,6 +4,9 @@
 #include "objects.h"
 
 #ifdef __KERNEL__
+#include <linux/mutex.h>
+
+#include "ring3_split.h"
 #define KERNEL_HALF(address) address
 #else
 #define KERNEL_HALF(address) 0
@@ -20,6 +23,7 @@ unsigned long split_down_give_rtnl(const unsigned long *arguments);
 int split_requires_take_rtnl(const unsigned long *arguments);
 int split_requires_give_rtnl(const unsigned long *arguments);
 void split_undo_take_rtnl(const unsigned long *arguments, unsigned long result);
+unsigned long split_down_fill(const unsigned long *arguments);
 void split_undo_hold(const unsigned long *arguments, unsigned long result);
 
 static const struct split_type part = { "part", sizeof(struct part), .own = 1 };
@@ -30,6 +34,7 @@ static const struct split_field box_fields[] = {
 	{ "thing", 0, 8, SPLIT_POINTER, 1, &thing, 0 },
 	{ "seen", 8, 8, SPLIT_POINTER, 0, &thing, 0 },
 	{ "part", 16, 8, SPLIT_POINTER, 1, &part, 0 },
+	{ "text", 24, 8, SPLIT_DATA, 1, .texts = (const unsigned int[]){ 7 }, .ntexts = 1 },
 };
 static const struct split_field thing_fields[] = {
 	{ "label", 0, 8, SPLIT_POINTER, 0, &split_bytes, KERNEL_HALF(split_string) },
@@ -38,14 +43,15 @@ static const struct split_field thing_fields[] = {
 static const struct split_field part_fields[] = {
 	{ "number", 0, 8, SPLIT_DATA, 1 },
 };
-static const struct split_view views[] = { { &box, box_fields, 3 }, { &thing, thing_fields, 2 },
+static const struct split_view views[] = { { &box, box_fields, 4 }, { &thing, thing_fields, 2 },
 					   { &part, part_fields, 1 } };
 static const struct split_parameter parameters[] = { { "box", SPLIT_POINTER, 0, 0, &box, 0 } };
-static const unsigned short allowed[] = { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL };
+static const unsigned short allowed[] = { MAKE, END, HOLD, DROP, WAIT, TURN, TAKE_RTNL, GIVE_RTNL,
+					FILL };
 
 static const struct split_entry entries[] = {
 	{ .name = "work", .parameters = parameters, .nparameters = 1, .views = views, .nviews = 3,
-	  .calls = allowed, .ncalls = 8, .frees = 1, .failure = -5, .timeout_ms = 30000 },
+	  .calls = allowed, .ncalls = 9, .frees = 1, .failure = -5, .timeout_ms = 30000 },
 };
 
 #define A_THING { { SPLIT_OBJECT, &thing } }
@@ -64,7 +70,17 @@ static const struct split_downcall calls[] = {
 			.requires = KERNEL_HALF(split_requires_take_rtnl) },
 	[GIVE_RTNL] = { "give_rtnl", KERNEL_HALF(split_down_give_rtnl), 0, { { 0 } },
 			.requires = KERNEL_HALF(split_requires_give_rtnl) },
+	[FILL] = { "fill", KERNEL_HALF(split_down_fill), 2,
+		   { { SPLIT_COUNTED, &split_bytes, 1, 1 }, { SPLIT_SCALAR } } },
 };
+
+#ifdef __KERNEL__
+extern struct mutex split_lasting, split_bare;
+static const struct split_symbol symbols[] = {
+	[LASTING] = { "lasting", &split_lasting, sizeof(struct mutex), &split_mutex },
+	[BARE] = { "bare", &split_bare, sizeof(struct mutex), &split_mutex },
+};
+#endif
 
 const struct split_driver split_driver = {
 	.name = "split_objects",
@@ -72,5 +88,9 @@ const struct split_driver split_driver = {
 	.entries = entries,
 	.downcalls = calls,
 	.nentries = 1,
-	.ndowncalls = 8,
+	.ndowncalls = 9,
+#ifdef __KERNEL__
+	.symbols = symbols,
+	.nsymbols = 2,
+#endif
 };
