@@ -47,19 +47,29 @@ kill_each_second() {
         [ "${pid:-0}" -gt 1 ] && kill -9 "$pid" 2>/dev/null && echo "$pid" >>/run/kills
     done
 }
+# A program is replaced by itself. What fails is no replacement, and seen by its users or not at all.
+replace_each_second() {
+    while :; do
+        sleep 1
+        ring3 upgrade disk >/dev/null 2>&1 && echo replaced >>/run/kills
+    done
+}
 root || exit
 case $PLACEMENT in
     kernel) prefix=/dev/nvme0n; disks $prefix ;;
     exported) prefix=/dev/ublkb; exported ;;
-    supervised | killed) prefix=/dev/ublkb; supervised ;;
+    supervised | killed | replaced) prefix=/dev/ublkb; supervised ;;
 esac || exit
-[ $PLACEMENT != killed ] || { kill_each_second & KILLER=$!; }
+case $PLACEMENT in
+    killed) kill_each_second & ENDER=$! ;;
+    replaced) replace_each_second & ENDER=$! ;;
+esac
 chroot $new /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=linux LC_ALL=C \
     SUITE=$SUITE LIMIT=$LIMIT FIRST=${prefix}1 SECOND=${prefix}2 THIRD=${prefix}3 \
     bash /run/suite.sh
 code=$?
-[ -z "$KILLER" ] || kill $KILLER
-case $PLACEMENT in supervised | killed)
+[ -z "$ENDER" ] || kill $ENDER
+case $PLACEMENT in supervised | killed | replaced)
     ring3 status disk; tail -n 40 /tmp/ring3d.log; dmesg | tail -n 20 ;;
 esac
 exit $code

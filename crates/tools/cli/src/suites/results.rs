@@ -19,7 +19,7 @@ pub struct Record {
     pub test: String,
     pub verdict: Verdict,
     pub seconds: f64,
-    /// Deaths of the driver meanwhile.
+    /// Deaths of the driver meanwhile, or its replacements.
     pub kills: u32,
     /// I/O errors that the kernel has logged of the disks under test.
     pub errors: u32,

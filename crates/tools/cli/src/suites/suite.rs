@@ -31,6 +31,8 @@ pub enum Placement {
     Supervised,
     /// The same, and that process is killed each second.
     Killed,
+    /// The same, and that process is replaced by the next one each second, as by an upgrade.
+    Replaced,
 }
 
 /// What became of a test.
@@ -113,6 +115,7 @@ impl Placement {
             Self::Exported => "exported",
             Self::Supervised => "supervised",
             Self::Killed => "killed",
+            Self::Replaced => "replaced",
         }
     }
 
