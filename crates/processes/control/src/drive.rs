@@ -113,8 +113,8 @@ pub enum DriverCommand {
         /// All that is wanted now.
         settings: InterfaceSettings,
     },
-    /// End every request of users with an error from now on, but for those that are with the device:
-    /// the kernel's devices are taken from them.
+    /// End every request of users with an error from now on, but for those that are with the
+    /// device: the kernel's devices are taken from them.
     Refuse,
     /// Finish what is with the device, take nothing more, and leave the device as it runs:
     /// [`DriverMessage::Left`].

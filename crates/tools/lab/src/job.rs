@@ -60,7 +60,7 @@ impl<'a> Job<'a> {
         let late = self.guest.time_limit.saturating_sub(BEFORE_LIMIT);
         // By the clock of instructions, a guest does not know how late it is.
         if late > BEFORE_LIMIT && self.guest.mode == Mode::Wall {
-            text("late", format!("{}\n", late.as_secs()))?;
+            text("limit", format!("{}\n", late.as_secs()))?;
         }
         text(
             "bind",

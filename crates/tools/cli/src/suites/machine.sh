@@ -47,7 +47,8 @@ kill_each_second() {
         [ "${pid:-0}" -gt 1 ] && kill -9 "$pid" 2>/dev/null && echo "$pid" >>/run/kills
     done
 }
-# A program is replaced by itself. What fails is no replacement, and seen by its users or not at all.
+# A program is replaced by itself. A replacement that is refused is none; one that does harm is seen
+# by the tests.
 replace_each_second() {
     while :; do
         sleep 1
