@@ -500,6 +500,11 @@ fn a_device_that_vanishes_takes_its_disks_with_it_and_is_waited_for() {
             && done.contains(&Action::StopExport { force: true })
             && !done.contains(&Action::Fence)
     );
+    let place = |action| done.iter().position(|&done| done == action);
+    assert!(
+        place(Action::StopExport { force: true }) < place(Action::Kill),
+        "while a driver is there to fail its users' requests: {done:?}"
+    );
     world.settle();
     assert_eq!(world.machine.state(), State::Running, "and it is there again");
 }
