@@ -97,7 +97,7 @@ mod tests {
             console.add(format!("line {n}\r\n").as_bytes());
         }
         let tail = console.tail();
-        assert!(tail.starts_with("line 75\n") && tail.ends_with("line 99"), "{tail}");
+        assert!(tail.starts_with("line 50\n") && tail.ends_with("line 99"), "{tail}");
     }
 
     #[test]
