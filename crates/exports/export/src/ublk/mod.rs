@@ -70,4 +70,4 @@ pub use uapi::MAX_ID;
 pub use user::User;
 pub use users::Nodes;
 
-pub use crate::serving::{OnFailure, Stats, flush};
+pub use crate::serving::{OnFailure, Stats, await_users, flush};

@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ring3_class::Deadline;
@@ -16,7 +15,7 @@ use ring3_class::block::{Discard, Info};
 use ring3_control::drive::{DriverCommand, Offered, OfferedDisk, Serve};
 use ring3_device::dma::SegmentRules;
 use ring3_export::ublk::uapi::Parameters;
-use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Shape, limits};
+use ring3_export::ublk::{Control, Device, Error, Nodes, Recovery, Shape, await_users, limits};
 
 use ring3_sandbox::Program;
 use serde::{Deserialize, Serialize};
@@ -35,8 +34,6 @@ const DEATH: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a reader may take between two requests.
 const READER_PAUSE: Duration = Duration::from_millis(500);
-/// How long users may take to close a disk whose requests fail.
-const REFUSED: Duration = Duration::from_secs(5);
 /// Bytes of a sector, in which the kernel counts.
 const SECTOR: u64 = 512;
 
@@ -455,11 +452,9 @@ impl Ublk {
         if !self.voice.is_dead() {
             self.voice.say(Done::Order(DriverCommand::Refuse, Vec::new()));
         }
-        let limit = || if self.voice.is_dead() { READER_PAUSE } else { REFUSED };
+        let is_over = || self.voice.is_dead() && began.elapsed() >= READER_PAUSE;
         let is_used = |disk: &Disk| disk.device.check_unused().is_err();
-        while began.elapsed() < limit() && self.disks.iter().any(is_used) {
-            thread::sleep(LOOK);
-        }
+        await_users(Some(began), || !is_over() && self.disks.iter().any(is_used));
     }
 
     fn try_stop(&mut self, force: bool) -> Result<(), Refusal> {

@@ -48,7 +48,7 @@ impl Machine {
         let may_try = self.budget.pause.is_none_or(|due| due <= now) && !self.budget.is_exhausted();
         // A driver that does not have it yet can wait for it.
         match self.export {
-            KernelDevice::Discard if !self.given => return Some(self.stop_export(true)),
+            KernelDevice::Discard if !self.given => return Some(self.stop_export(true, now)),
             KernelDevice::Lost if may_try && !self.given => {
                 self.export = KernelDevice::Preparing;
                 return Some(Action::Recover);
@@ -138,7 +138,7 @@ impl Machine {
             | (
                 Driver::None,
                 KernelDevice::Up | KernelDevice::Lost | KernelDevice::Ready | KernelDevice::Discard,
-            ) => Some(self.stop_export(force)),
+            ) => Some(self.stop_export(force, now)),
             (Driver::Stopping | Driver::Dying, _)
             | (
                 _,
@@ -166,7 +166,7 @@ impl Machine {
             | (
                 Driver::None,
                 KernelDevice::Up | KernelDevice::Lost | KernelDevice::Ready | KernelDevice::Discard,
-            ) => Some(self.stop_export(true)),
+            ) => Some(self.stop_export(true, now)),
             (Driver::Running, KernelDevice::Stopping) => None,
             (Driver::None | Driver::Dying, _) => self.release_standby(now),
             _ => Some(self.kill_on_purpose(now)),
@@ -183,8 +183,12 @@ impl Machine {
         self.policy.lent && self.driver == Driver::None && goes_on
     }
 
-    fn stop_export(&mut self, force: bool) -> Action {
+    fn stop_export(&mut self, force: bool, now: Instant) -> Action {
         self.export = KernelDevice::Stopping;
+        // One that does not let go of its users' requests does not keep the device.
+        if force && self.driver == Driver::Running {
+            self.due.driver = Some(now + REFUSE);
+        }
         Action::StopExport { force }
     }
 

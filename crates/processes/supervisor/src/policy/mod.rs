@@ -130,6 +130,8 @@ struct Deadlines {
 
 /// Interval between two probes for an absent device.
 const CLAIM_AGAIN: Duration = Duration::from_secs(5);
+/// How long a driver may live on whose disks are taken away by force.
+const REFUSE: Duration = Duration::from_secs(30);
 /// How long a standby may take to become ready.
 const PREPARE: Duration = Duration::from_secs(30);
 /// How long a driver may take to register its buffers with the kernel.
@@ -446,6 +448,7 @@ impl Machine {
             }
             Event::ExportBusy if self.export == KernelDevice::Stopping => {
                 self.export = if self.driver == Driver::Running {
+                    self.due.driver = None;
                     KernelDevice::Up
                 } else {
                     KernelDevice::Lost

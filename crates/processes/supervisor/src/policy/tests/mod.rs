@@ -510,6 +510,19 @@ fn a_device_that_vanishes_takes_its_disks_with_it_and_is_waited_for() {
 }
 
 #[test]
+fn a_driver_that_keeps_its_users_requests_does_not_keep_a_device_that_is_gone() {
+    for event in [Event::Gone, Event::Stop { force: true }] {
+        let mut world = World::running();
+        world.since();
+        world.on(event);
+        assert!(!world.since().contains(&Action::Kill), "it has its time");
+        world.now += REFUSE;
+        world.on(Event::Timer);
+        assert!(world.since().contains(&Action::Kill), "{:?}", world.machine);
+    }
+}
+
+#[test]
 fn a_device_is_stopping_until_it_is_stopped_and_nothing_else_meanwhile() {
     let mut world = World::running();
     world.on(Event::Stop { force: false });

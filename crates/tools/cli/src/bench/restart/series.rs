@@ -12,7 +12,7 @@ use ring3_lab::{Cache, DEFAULT_KERNEL, Need, prepare};
 
 use super::{Args, Controller, is_right, measure};
 
-/// The other kernel.
+/// The newest kernel of the lab.
 const NEWEST_KERNEL: &str = "7.2";
 /// Seconds for which databases work.
 const DATABASES: u32 = 600;
