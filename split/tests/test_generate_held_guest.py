@@ -93,7 +93,7 @@ works() {
     up || return
     name=$(interface "$CARD")
     ip link set dev "$name" mtu 1400
-    tail -n 1 /tmp/user-half.log
+    grep " is refused: " /tmp/user-half.log
     split_kill && split_reload && up && net send $THERE 0.5 && echo "the card works"
     return 1
 }

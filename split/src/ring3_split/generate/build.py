@@ -3,6 +3,9 @@
 The kernel half and the run time are built by the kernel's own build system, the user half by clang
 with the same headers. What the user half's code refers to and nobody has becomes a stub that stops
 the upcall and says its name.
+
+Modules and objects are kept in the cache under a name for the texts, the flags and the compiler
+that they were made of, so that what has not changed is not compiled again.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ring3_split import programs
 from ring3_split.errors import Refusal
+from ring3_split.files import refused, write
 from ring3_split.generate import tables
 from ring3_split.generate.border import Border
 from ring3_split.generate.halves import RUNTIME, Generated, memory
@@ -88,8 +94,32 @@ def build(kernel: Kernel, generated: Generated, form: Form = USUAL) -> Built:
     """
     compiler()
     runtime, driver = _modules(kernel, generated)
-    program, stops = _program(generated, form)
+    program, stops = _program(kernel, generated, form)
     return Built(runtime, driver, program, tables.layout(generated.border), stops)
+
+
+def kept(kernel: Kernel, file: Path, parts: Sequence[object], make: Callable[[], object]) -> Path:
+    """`file`: what `make` has made of the same parts before, or makes now.
+
+    Raises:
+        Refusal: it cannot be made or written.
+    """
+    place = kernel.folder / "built" / f"{digest(kernel.name, kernel.key, *parts)}-{file.name}"
+    if not place.exists():
+        make()
+        write(place, file.read_bytes(), once=True)
+        return file
+    try:
+        shutil.copyfile(place, file)
+    except OSError as error:
+        raise refused(error, file) from None
+    return file
+
+
+def _texts(*folders: Path) -> list[object]:
+    """Names and texts of the headers in `folders`."""
+    files = (file for folder in folders for file in sorted(folder.glob("*.h")))
+    return [text for file in files for text in (file.name, file.read_text())]
 
 
 def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
@@ -103,8 +133,14 @@ def _modules(kernel: Kernel, generated: Generated) -> tuple[Path, Path]:
     )
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     driver = folder / f"{generated.border.survey.border.driver}.ko"
-    make(kernel, driver, [f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"])
-    return runtime, driver
+    # The name of the run time's folder is one for its texts.
+    parts: list[object] = [compiler(), runtime.parents[1].name, *_texts(folder)]
+    for file in (folder / "Kbuild", *sorted(folder.glob("*.c"))):
+        # Those are made by the build.
+        if not file.name.endswith(".mod.c"):
+            parts += [file.name, file.read_text()]
+    symbols = f"KBUILD_EXTRA_SYMBOLS={runtime.parent / 'Module.symvers'}"
+    return runtime, kept(kernel, driver, parts, lambda: make(kernel, driver, [symbols]))
 
 
 def runtime_module(kernel: Kernel) -> Path:
@@ -167,20 +203,18 @@ def _first(text: str) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[-1]).strip()
 
 
-def _program(generated: Generated, form: Form) -> tuple[Path, tuple[str, ...]]:
+def _program(kernel: Kernel, generated: Generated, form: Form) -> tuple[Path, tuple[str, ...]]:
     folder = generated.folder / "user"
     objects = [_code(generated, unit, form) for unit in generated.units]
     own = [*RUN_TIME, *form.flags, *([CHECKED] if form.flags else ())]
     shutil.copy(generated.folder / "tables.c", folder / "tables.c")
     sources = [*(RUNTIME / "user").glob("*.c"), folder / "tables.c", folder / "runners.c"]
-    objects += [
-        gcc(
-            [*own, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"],
-            source,
-            folder / f"rt_{source.stem}.o",
-        )
-        for source in sources
-    ]
+    options = [*own, "-Wno-missing-field-initializers", "-Wno-unused-const-variable", "-c"]
+    same = [compiler(), *options, *_texts(RUNTIME, RUNTIME / "user")]
+    for source in sources:
+        out = folder / f"rt_{source.stem}.o"
+        made = partial(gcc, options, source, out)
+        objects.append(kept(kernel, out, [*same, source.read_text()], made))
     name = f"split-{generated.border.survey.border.driver}"
     known = _stubs_of_table(generated.border)
     # The first link says what is missing, the second one has it.
@@ -206,20 +240,18 @@ def _code(generated: Generated, unit: Unit, form: Form) -> Path:
         f"-I{unit.kernel.root / Path(unit.source).parent}",
         "-D__NO_FORTIFY",
     ]
-    command = [
-        str(unit.kernel.compiler.program),
-        "-x",
-        "c",
-        *unit.flags(),
-        *own,
-        *CODE,
-        *form.flags,
-    ]
-    command += ["-c", str(source), "-o", str(out)]
-    done = programs.run(command, unit.kernel.root, LIMIT)
-    if done.returncode:
-        raise Refusal(f"the user half of {unit.source} does not compile: {_first(done.stderr)}")
-    return out
+    flags = [*unit.flags(), *own, *CODE, *form.flags]
+    clang = str(unit.kernel.compiler.program)
+
+    def make() -> None:
+        command = [clang, "-x", "c", *flags, "-c", str(source), "-o", str(out)]
+        done = programs.run(command, unit.kernel.root, LIMIT)
+        if done.returncode:
+            raise Refusal(f"the user half of {unit.source} does not compile: {_first(done.stderr)}")
+
+    parts: list[object] = [clang, unit.kernel.compiler.version, *flags]
+    parts += [*_texts(RUNTIME, RUNTIME / "user", source.parent), source.read_text()]
+    return kept(unit.kernel, out, parts, make)
 
 
 def gcc(arguments: list[str], source: Path, out: Path) -> Path:

@@ -141,7 +141,7 @@ def guest_run(kernel: Kernel, driver: str, built: Built, seconds: float) -> Run:
     # It has the driver's own tables, of which `layout` is the number.
     liar = lab.compiled_file(
         GUEST / "liar.c",
-        built.driver.parent / f"liar-{built.layout}",
+        guest / f"liar-{built.layout}",
         RUNTIME,
         GUEST,
         built.driver.parent,
