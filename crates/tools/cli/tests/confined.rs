@@ -5,10 +5,9 @@
 mod supervised;
 
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Backing, Cache, Device, Guest, Outcome, Size};
+use ring3_lab::{Backing, Cache, Device, Guest, Outcome, SharedOutcome, Size};
 use supervised::with_programs;
 
 /// Shell functions of every step.
@@ -104,12 +103,11 @@ start; cd /; umount /sys/fs/cgroup; serve; kill $RUN; wait $RUN; echo "ended $?"
 "#;
 
 fn guest() -> &'static Outcome {
-    // A guest that failed is not booted again by each test.
-    static OUTCOME: OnceLock<Result<Outcome, String>> = OnceLock::new();
-    let outcome = OUTCOME.get_or_init(|| {
+    static OUTCOME: SharedOutcome = SharedOutcome::new();
+    OUTCOME.get_or_run(|| {
         let disk = Device::nvme("disk", Size(64 << 20), Backing::Memory).bound("vfio-pci");
         let step = |text: &str| format!("{PRELUDE}(\n{text}\n)\ntrue");
-        let guest = Guest { time_limit: Duration::from_secs(300), ..Guest::new("confined") };
+        let guest = Guest { time_limit: Duration::from_secs(600), ..Guest::new("confined") };
         let mut guest = with_programs(guest)
             .device(disk)
             .module("ublk_drv")
@@ -128,16 +126,10 @@ fn guest() -> &'static Outcome {
         }
         let outcome = Cache::open()
             .and_then(|cache| guest.run(&cache, &mut |_| {}))
-            .map_err(|error| error.to_string());
-        if std::env::var_os("RING3_TEST_SHOW").is_some() {
-            outcome
-                .iter()
-                .flat_map(|outcome| &outcome.steps)
-                .for_each(|step| println!("=== {}\n{}", step.name, step.output));
-        }
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
         outcome
-    });
-    outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
+    })
 }
 
 #[track_caller]

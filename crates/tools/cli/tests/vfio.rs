@@ -3,10 +3,9 @@
 //! one, such as 7.2.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use ring3_lab::{Cache, Device, Guest, Iommu, Outcome};
+use ring3_lab::{Cache, Device, Guest, Iommu, Outcome, SharedOutcome};
 
 fn guest(name: &str) -> Guest {
     let setpriv = Path::new("/usr/bin/setpriv");
@@ -18,18 +17,16 @@ fn guest(name: &str) -> Guest {
         .device(Device::new("edu", "edu"))
 }
 
-fn run(mut guest: Guest) -> Result<Outcome, String> {
+#[track_caller]
+fn run(mut guest: Guest) -> Outcome {
     if let Ok(kernel) = std::env::var("RING3_TEST_KERNEL") {
         guest.kernel = kernel;
     }
     let outcome = Cache::open()
         .and_then(|cache| guest.run(&cache, &mut |_| {}))
-        .map_err(|error| error.to_string())?;
-    if outcome.succeeded() {
-        Ok(outcome)
-    } else {
-        Err(format!("{}{}", outcome.messages, outcome.output()))
-    }
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
+    outcome
 }
 
 #[track_caller]
@@ -42,9 +39,8 @@ fn assert_says(text: &str, wanted: &[&str]) {
 /// One guest with an IOMMU, in which a disk, the teaching device and the chip set's functions go
 /// through everything, in this order.
 fn claims() -> &'static Outcome {
-    // A guest that failed is not booted again by each test.
-    static CLAIMS: OnceLock<Result<Outcome, String>> = OnceLock::new();
-    let claims = CLAIMS.get_or_init(|| {
+    static CLAIMS: SharedOutcome = SharedOutcome::new();
+    CLAIMS.get_or_run(|| {
         let disk = |name| Device {
             size: Some("128M".parse().unwrap()),
             backing: "memory".to_owned().into(),
@@ -144,8 +140,7 @@ fn claims() -> &'static Outcome {
                 ring3 unbind $SECOND >/dev/null; dmesg | grep -c 'DMAR:.*03:00.0'; true",
             )
             .step("bridge", "ring3 bind 0000:00:1f.0 2>&1; true"))
-    });
-    claims.as_ref().unwrap_or_else(|error| panic!("{error}"))
+    })
 }
 
 /// The first claim is stopped meanwhile, so that it lasts, however slow the host is.
@@ -519,7 +514,7 @@ fn without_the_module_the_command_that_loads_it_is_named() {
         "bind",
         "ring3 bind $EDU 2>&1; ring3 doctor $EDU; ring3 run edu --device vfio:$EDU 2>&1; true",
     );
-    let outcome = run(steps).unwrap();
+    let outcome = run(steps);
     let text = outcome.said("bind").unwrap();
     assert_says(
         text,
@@ -539,7 +534,7 @@ fn without_an_iommu_the_way_to_one_is_named() {
         "ring3 bind $EDU 2>&1; ring3 doctor; ring3 run edu --device vfio:$EDU 2>&1; true",
     );
     guest.iommu = Some(Iommu::None);
-    let outcome = run(guest).unwrap();
+    let outcome = run(guest);
     let text = outcome.said("bind").unwrap();
     assert_says(text, &["there is no active IOMMU", "intel_iommu=on", "no  IOMMU"]);
 }
@@ -555,7 +550,7 @@ fn interrupts_that_are_not_remapped_are_named_and_may_be_allowed() {
     let mut guest =
         guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", &script);
     guest.kernel_arguments.push("intremap=off".into());
-    let outcome = run(guest).unwrap();
+    let outcome = run(guest);
     let text = outcome.said("run").unwrap();
     assert_says(
         text,
