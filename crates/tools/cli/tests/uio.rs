@@ -3,9 +3,9 @@
 //! kernel than the lab's usual one, such as 7.2.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::time::Duration;
 
-use ring3_lab::{Cache, Device, Guest, Iommu, Outcome};
+use ring3_lab::{Cache, Device, Guest, Iommu, Outcome, SharedOutcome};
 
 /// The lab's usual kernel, or another.
 fn kernel() -> String {
@@ -21,9 +21,8 @@ fn assert_says(text: &str, wanted: &[&str]) {
 
 /// One guest, in which the teaching device and a disk go through everything, in this order.
 fn guest() -> &'static Outcome {
-    // A guest that failed is not booted again by each test.
-    static GUEST: OnceLock<Result<Outcome, String>> = OnceLock::new();
-    let outcome = GUEST.get_or_init(|| {
+    static GUEST: SharedOutcome = SharedOutcome::new();
+    GUEST.get_or_run(|| {
         let disk = Device {
             size: Some("64M".parse().unwrap()),
             backing: "memory".to_owned().into(),
@@ -35,6 +34,7 @@ fn guest() -> &'static Outcome {
             memory_mib: 640,
             kernel_arguments: vec!["hugepages=80".into()],
             kernel: kernel(),
+            time_limit: Duration::from_secs(600),
             ..Guest::new("uio")
         };
         let guest = guest
@@ -72,14 +72,10 @@ fn guest() -> &'static Outcome {
             );
         let outcome = Cache::open()
             .and_then(|cache| guest.run(&cache, &mut |_| {}))
-            .map_err(|error| error.to_string())?;
-        if outcome.succeeded() {
-            Ok(outcome)
-        } else {
-            Err(format!("{}{}", outcome.messages, outcome.output()))
-        }
-    });
-    outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
+        outcome
+    })
 }
 
 const DISK: &str = "

@@ -5,9 +5,7 @@
 //! is of one kernel; `RING3_TEST_SHOW` prints what each step has said.
 #![allow(dead_code, reason = "each file has its own use of it")]
 
-use std::sync::OnceLock;
-
-use ring3_lab::{Cache, Device, Error, Guest, Outcome};
+use ring3_lab::{Cache, Device, Error, Guest, Outcome, SharedOutcome};
 
 /// A step: its name, and its shell script.
 pub type Step = (&'static str, &'static str);
@@ -19,7 +17,7 @@ pub struct Booted {
     /// Shell functions of every step.
     prelude: &'static str,
     steps: &'static [Step],
-    outcome: OnceLock<Result<Outcome, String>>,
+    outcome: SharedOutcome,
 }
 
 impl Booted {
@@ -29,7 +27,7 @@ impl Booted {
         prelude: &'static str,
         steps: &'static [Step],
     ) -> Self {
-        Self { kernel: None, guest, prelude, steps, outcome: OnceLock::new() }
+        Self { kernel: None, guest, prelude, steps, outcome: SharedOutcome::new() }
     }
 
     /// The same with the kernel of this version, whatever the environment says.
@@ -39,15 +37,15 @@ impl Booted {
         prelude: &'static str,
         steps: &'static [Step],
     ) -> Self {
-        Self { kernel: Some(kernel), guest, prelude, steps, outcome: OnceLock::new() }
+        Self { kernel: Some(kernel), guest, prelude, steps, outcome: SharedOutcome::new() }
     }
 
     /// What became of it; panics, for every test, if it did not end well.
     #[track_caller]
     pub fn outcome(&self) -> &Outcome {
-        let outcome = self.outcome.get_or_init(|| {
-            let cache = Cache::open().map_err(|error| error.to_string())?;
-            let mut guest = (self.guest)(&cache).map_err(|error| error.to_string())?;
+        self.outcome.get_or_run(|| {
+            let cache = Cache::open().unwrap_or_else(|error| panic!("{error}"));
+            let mut guest = (self.guest)(&cache).unwrap_or_else(|error| panic!("{error}"));
             for (name, script) in self.steps {
                 guest = guest.step(name, &format!("{}(\n{script}\n)\ntrue", self.prelude));
             }
@@ -56,19 +54,10 @@ impl Booted {
                 guest.name = format!("{}-{kernel}", guest.name);
                 guest.kernel = kernel;
             }
-            let outcome = guest.run(&cache, &mut |_| {}).map_err(|error| error.to_string())?;
-            if std::env::var_os("RING3_TEST_SHOW").is_some() {
-                outcome.steps.iter().for_each(|step| {
-                    println!("=== {} {}\n{}", guest.kernel, step.name, step.output)
-                });
-            }
-            if outcome.succeeded() {
-                Ok(outcome)
-            } else {
-                Err(format!("{}{}", outcome.messages, outcome.output()))
-            }
-        });
-        outcome.as_ref().unwrap_or_else(|error| panic!("{error}"))
+            let outcome = guest.run(&cache, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+            assert!(outcome.succeeded(), "{}{}", outcome.messages, outcome.output());
+            outcome
+        })
     }
 
     /// All that a step has said.
