@@ -14,7 +14,9 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("device", &["spec"]),
     ("class", &["device", "spec"]),
     // Mechanism, not policy: a driver cannot see which backend it runs on, nor who exports it.
-    ("driver", &["class", "device", "spec"]),
+    ("driver", &["class", "device", "quirks", "spec"]),
+    // What drivers know of devices that are otherwise than their specification, as data.
+    ("quirks", &[]),
     // One thread that waits for many things: it knows what can be waited for, and not what for.
     ("reactor", &["device"]),
     // In memory that a driver process and its supervisor share, and of neither.
@@ -140,6 +142,7 @@ const SAFE: &[&str] = &[
     "driver",
     "lease",
     "manifest",
+    "quirks",
 ];
 
 struct Crate {
