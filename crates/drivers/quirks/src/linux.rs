@@ -242,8 +242,11 @@ mod tests {
     }
 
     fn found(facts: &Facts) -> Vec<(&str, Vec<&str>)> {
-        let words = |flags: &BTreeSet<String>| flags.iter().map(String::as_str).collect();
-        facts.iter().map(|(key, flags)| (key.as_str(), words(flags))).collect::<Vec<(_, Vec<_>)>>()
+        let mut list = Vec::new();
+        for (key, flags) in facts {
+            list.push((key.as_str(), flags.iter().map(String::as_str).collect()));
+        }
+        list
     }
 
     #[test]
