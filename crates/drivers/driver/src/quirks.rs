@@ -43,8 +43,9 @@ pub(crate) fn of(
     let (vendor, device_id) = ids(pci::VENDOR_ID);
     let function = Function { vendor, device: device_id };
     let subsystem = || Some(ids(pci::SUBSYSTEM));
-    let quirks =
-        table.quirks(function, subsystem, strings, board, overrides).map_err(Error::Invalid)?;
+    let quirks = table
+        .quirks(function, subsystem, strings, board, overrides)
+        .map_err(|why| Error::Invalid(format!("--quirk: {why}")))?;
     match table.refusal(&quirks) {
         Some(why) => Err(Error::Unsupported(why)),
         None => Ok(quirks),

@@ -10,7 +10,7 @@ use ring3_class::Saved;
 use ring3_class::block::Disk;
 use ring3_class::net::{Nic, Throttle};
 use ring3_device::{Device, Error};
-use ring3_quirks::Table;
+use ring3_quirks::{Board, Function, Overrides, Quirks, Strings, Table};
 use ring3_spec::{pci, virtio as virtio_spec};
 
 use crate::{Circumstances, Interrupts, ata, e1000, edu, nvme, virtio};
@@ -219,6 +219,17 @@ impl Driver {
             .ok_or_else(|| misfit(device.name(), identity))
     }
 
+    /// The quirks of functions with the ids `vendor` and `device` in this machine, as far as they
+    /// are known before one of them runs.
+    pub fn quirks_of(&self, (vendor, device): (u16, u16)) -> Quirks {
+        let (function, board) = (Function { vendor, device }, Board::this());
+        let known = |table: fn() -> &'static Table| {
+            let (strings, overrides) = (Strings::default(), Overrides::default());
+            table().quirks(function, || None, strings, &board, &overrides).ok()
+        };
+        self.quirks.and_then(known).unwrap_or_default()
+    }
+
     /// Takes `device` over and starts it, by the driver of `family`, if one is named, that fits it
     /// and offers something.
     pub fn open(
@@ -236,7 +247,7 @@ impl Driver {
         if !settings.quirks.overrides.is_empty() && driver.quirks.is_none() {
             let (name, driver) = (device.name(), driver.name);
             return Err(Error::Unsupported(format!(
-                "{name}: the driver {driver} has no table of quirks: leave them out"
+                "{name}: the driver {driver} knows no quirks (--quirk): leave them out"
             )));
         }
         match driver.open {

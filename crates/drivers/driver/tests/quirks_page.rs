@@ -7,5 +7,5 @@ fn the_page_of_the_documents_is_made_of_the_tables() {
     let page = ring3_quirks::page(registry::quirks());
     assert!(page.contains(" 0 unclassified."));
     let is_same = include_str!("../../../../docs/quirks.md") == page;
-    assert!(is_same, "cargo run -p ring3-driver --example quirks -- page > docs/quirks.md");
+    assert!(is_same, "ring3 quirks show --markdown > docs/quirks.md");
 }

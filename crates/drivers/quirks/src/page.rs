@@ -10,23 +10,25 @@ const HEAD: &str = "\
 
 Devices that are otherwise than their specification, and what ring3's drivers do about it. The facts
 are those of Linux. A driver knows a device by its PCI ids, by the model and the firmware that it
-says, and by the board that it is in. The board is what the program says (`Circumstances::here`);
-`ring3` and `ring3d` do not say it yet, so that entries by a board match nothing there. A program
-can set a flag for a device that no entry names, or clear one (`Settings::quirks`); not those that
-ring3 has nothing to do with.
+says, and by the board that it is in. `ring3 devices` and `ring3 nvme id` show the quirks of a
+device. `--quirk NAME` of `ring3 run nvme`, `ring3 nvme` and `ring3 blk` sets one, and
+`--quirk no-NAME` clears one; `quirks = [\"NAME\"]` does so in a [manifest](supervisor.md). Flags
+that ring3 has nothing to do with cannot be set.
 
 This page is made of the tables beside the drivers, and a test compares the two. To make it anew,
 and to see what the source of another kernel has otherwise:
 
-    cargo run -p ring3-driver --example quirks -- page > docs/quirks.md
-    cargo run -p ring3-driver --example quirks -- compare /usr/src/linux-source-6.12
+    ring3 quirks show --markdown > docs/quirks.md
+    ring3 quirks compare /usr/src/linux-source-6.12
 ";
 
-/// What ring3 does about a flag, as the rest of a sentence whose subject it is.
-fn answer(flag: &Flag) -> String {
-    match flag.class {
-        Class::Refused => format!("refuses it: \"{}\"", flag.ring3),
-        _ => flag.ring3.clone(),
+impl Flag {
+    /// What ring3 does about it, as the rest of a sentence whose subject that is.
+    pub fn answer(&self) -> String {
+        match self.class {
+            Class::Refused => format!("refuses it: \"{}\"", self.ring3),
+            _ => self.ring3.clone(),
+        }
     }
 }
 
@@ -82,7 +84,7 @@ fn section(driver: &str, table: &Table) -> String {
         for (name, flag) in table.flags.iter().filter(|(_, flag)| classes.contains(&flag.class)) {
             let test = flag.test.as_deref().and_then(|test| test.split_once(": "));
             let test = test.map_or_else(String::new, |(file, name)| format!("`{name}` in {file}"));
-            let (linux, device, ring3) = (&flag.linux, &flag.device, answer(flag));
+            let (linux, device, ring3) = (&flag.linux, &flag.device, flag.answer());
             let _ = writeln!(text, "| `{name}` | {linux} | {device} | {ring3} | {test} |");
         }
     }

@@ -43,7 +43,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     // look.
     ("partitions", &[]),
     // What a driver's manifest says, parsed, and those of ring3's drivers.
-    ("manifest", &["lease"]),
+    ("manifest", &["lease", "quirks"]),
     // What a driver process may do, made of manifests.
     ("sandbox", &["manifest"]),
     // Any of them can be recorded, and a recording stands for one.
@@ -123,6 +123,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "lease",
             "manifest",
             "process",
+            "quirks",
             "sandbox",
             "sleep",
             "stats",
