@@ -61,15 +61,18 @@ fn section(driver: &str, table: &Table) -> String {
         .iter()
         .map(|source| format!("`{}` in `{}`", source.name, source.file))
         .collect();
+    let unclassified =
+        |entry: &&Entry| entry.flags.iter().any(|name| !table.flags.contains_key(name));
     let mut text = format!(
         "\n## {driver}\n\nLinux {}: {}.\n\n{} entries: {} handled, {} refused, {} do not concern \
-         ring3, 0 unclassified.\n",
+         ring3, {} unclassified.\n",
         table.linux.version,
         files.join(",\n"),
         table.entries.len(),
         count(Class::Obeyed),
         count(Class::Refused),
         count(Class::Unconcerned),
+        table.entries.iter().filter(unclassified).count(),
     );
     for (title, classes) in [
         ("handled", &[Class::Obeyed][..]),
