@@ -161,9 +161,13 @@ site: ## the documents as a site with full-text search, into OUT below site
 
 # Models first, while what the guests need is fetched; then file systems are put on a disk and
 # traffic goes through a card, and both are measured beside the kernel's drivers.
+# What the guests need is fetched during the build. What cannot be fetched is told by the program,
+# which asks for it again.
 demo: ## drive an NVMe disk and a network card from processes, and measure them
-	@cargo build --release --quiet --locked --bin ring3 --bin ring3d --bin ring3-driver
-	@$(RING3) demo --out $(OUT)
+	@setsid lab/setup.sh demo >/dev/null 2>&1 & fetching=$$!; \
+	    trap 'kill -TERM -$$fetching 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+	    cargo build --release --quiet --locked --bin ring3 --bin ring3d --bin ring3-driver && \
+	    $(RING3) demo --out $(OUT)
 
 test: ## all tests: unit, models and faults, loom, conformance, QEMU's devices, guests
 	@tests/run all

@@ -43,6 +43,7 @@
 #   lab/setup.sh chromium         a browser, for a test of the page of `ring3 report`
 #   lab/setup.sh tree             a source tree to put on disks: busybox's, from the distribution's
 #                                 source package
+#   lab/setup.sh demo             what `ring3 demo` needs
 #   lab/setup.sh debug-kernel     builds a guest kernel that checks itself: see lab/debug-kernel.sh,
 #                                 which gets the words after it
 #   lab/setup.sh verify           looks at all that is in the cache, and fetches anew what is
@@ -1244,6 +1245,13 @@ case "${1:-all}" in
         fetch_vfio_user
         fetch_databases
         fetch_systemd ;;
+    demo)
+        need_compiler
+        fetch_tools
+        fetch_kernel "$default_kernel"
+        fetch_network
+        fetch_tree
+        fetch_fio ;;
     tools) fetch_tools ;;
     btrfs) fetch_btrfs ;;
     network) fetch_network ;;

@@ -53,6 +53,13 @@ impl<'a> Options<'a> {
         Ok(self.0.switch(key)?.unwrap_or(default))
     }
 
+    /// The value of `key` as it stands, of `most` bytes at most.
+    pub(super) fn text(&self, key: &str, most: usize) -> Result<Option<String>, Error> {
+        self.get(key, &format!("a text of up to {most} bytes"), None, |text| {
+            (text.len() <= most && text.is_ascii()).then(|| Some(text.to_owned()))
+        })
+    }
+
     /// `text=wild`: the device's strings are [`WILD_TEXT`].
     pub(super) fn wild_text(&self) -> Result<bool, Error> {
         self.get("text", "plain or wild", false, |text| {

@@ -20,6 +20,8 @@ pub const CLASS: u64 = 0x09;
 pub const BAR0: u64 = 0x10;
 /// Behind the last base address register.
 pub const BAR0_END: u64 = 0x28;
+/// Subsystem vendor id, 16 bits, and subsystem id, 16 bits above it. [PCI 6.2.4]
+pub const SUBSYSTEM: u64 = 0x2c;
 /// Expansion ROM base address, 32 bits. [PCI 6.2.5.2]
 pub const EXPANSION_ROM: u64 = 0x30;
 /// Pointer to the first capability, 8 bits. [PCI 6.7]

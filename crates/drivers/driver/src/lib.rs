@@ -9,6 +9,7 @@ pub mod edu;
 mod interrupts;
 mod lifetime;
 pub mod nvme;
+mod quirks;
 pub mod registry;
 #[cfg(test)]
 mod scattered;
@@ -16,3 +17,4 @@ mod throttle;
 pub mod virtio;
 
 pub use interrupts::Interrupts;
+pub use quirks::Circumstances;

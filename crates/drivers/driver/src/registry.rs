@@ -10,9 +10,10 @@ use ring3_class::Saved;
 use ring3_class::block::Disk;
 use ring3_class::net::{Nic, Throttle};
 use ring3_device::{Device, Error};
+use ring3_quirks::{Board, Function, Overrides, Quirks, Strings, Table};
 use ring3_spec::{pci, virtio as virtio_spec};
 
-use crate::{Interrupts, ata, e1000, edu, nvme, virtio};
+use crate::{Circumstances, Interrupts, ata, e1000, edu, nvme, virtio};
 
 /// All drivers.
 pub static DRIVERS: [&Driver; 7] = [
@@ -24,6 +25,11 @@ pub static DRIVERS: [&Driver; 7] = [
     &virtio::net::DRIVER,
     &edu::DRIVER,
 ];
+
+/// The tables of quirks, with the names of the drivers that have one.
+pub fn quirks() -> impl Iterator<Item = (&'static str, &'static Table)> {
+    DRIVERS.into_iter().filter_map(|driver| Some((driver.name, driver.quirks?())))
+}
 
 /// One driver.
 pub struct Driver {
@@ -44,6 +50,9 @@ pub struct Driver {
     pub throttles: bool,
     /// The manifest, a TOML document.
     pub manifest: &'static str,
+    /// What it knows of devices that are otherwise than their specification; `None` for a driver
+    /// that knows of none.
+    pub quirks: Option<fn() -> &'static Table>,
     /// Takes a function over and starts it; `None` for a driver that offers nothing to others.
     pub open: Option<Open>,
     /// Goes on with a function that was detached; `None` for a driver that cannot.
@@ -123,6 +132,8 @@ pub struct Settings {
     pub level: ata::Level,
     /// The one offer that is wanted, by its number; all if `None`.
     pub part: Option<u32>,
+    /// What the user and the machine add to the driver's table of quirks.
+    pub quirks: Circumstances,
 }
 
 impl Default for Settings {
@@ -137,6 +148,7 @@ impl Default for Settings {
             throttle: None,
             level,
             part: None,
+            quirks: Circumstances::default(),
         }
     }
 }
@@ -207,6 +219,17 @@ impl Driver {
             .ok_or_else(|| misfit(device.name(), identity))
     }
 
+    /// The quirks of functions with the ids `vendor` and `device` in this machine, as far as they
+    /// are known before one of them runs.
+    pub fn quirks_of(&self, (vendor, device): (u16, u16)) -> Quirks {
+        let (function, board) = (Function { vendor, device }, Board::this());
+        let known = |table: fn() -> &'static Table| {
+            let (strings, overrides) = (Strings::default(), Overrides::default());
+            table().quirks(function, || None, strings, &board, &overrides).ok()
+        };
+        self.quirks.and_then(known).unwrap_or_default()
+    }
+
     /// Takes `device` over and starts it, by the driver of `family`, if one is named, that fits it
     /// and offers something.
     pub fn open(
@@ -219,6 +242,12 @@ impl Driver {
             let (name, driver) = (device.name(), driver.name);
             return Err(Error::Unsupported(format!(
                 "{name}: the driver {driver} knows no throttle (--throttle): leave it out"
+            )));
+        }
+        if !settings.quirks.overrides.is_empty() && driver.quirks.is_none() {
+            let (name, driver) = (device.name(), driver.name);
+            return Err(Error::Unsupported(format!(
+                "{name}: the driver {driver} knows no quirks (--quirk): leave them out"
             )));
         }
         match driver.open {

@@ -1,39 +1,25 @@
 //! AHCI controllers whose driver's process is killed, and which go on.
 
 mod ahci;
-mod successor;
+mod disks;
+mod hands;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ahci::{bytes, execute, succeed};
-use ring3_class::Saved;
-use ring3_class::block::{Disk, IoError, Queue, Request};
-use ring3_device::dma::{DmaBuffer, SavedArena};
+use ahci::{execute, succeed};
+use hands::{altered, works};
+use ring3_class::block::{Disk, IoError, Request};
+use ring3_device::Device;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ahci::Controller;
 use ring3_driver::ata::{Level, Options};
 use ring3_model::Timing;
 use ring3_model::ahci::{AhciHandle, Statistics};
-use successor::{Successor, altered, through_json};
 
-/// A driver that is about to be killed.
-struct Victim {
-    device: Arc<dyn Device>,
-    handle: AhciHandle,
-    controller: Controller,
-    record: Saved,
-    arena: SavedArena,
-}
-
-/// What is left of it.
-struct Orphan {
-    device: Arc<dyn Device>,
-    handle: AhciHandle,
-    record: Saved,
-}
+type Victim = hands::Victim<Controller>;
+type Orphan = hands::Orphan<Controller>;
 
 fn victim(options: Options) -> Victim {
     victim_of("", options)
@@ -47,52 +33,27 @@ fn victim_of(drive: &str, options: Options) -> Victim {
     let controller = Controller::open(device.clone(), options).unwrap();
     // Its port is not in its seat, as when a driver serves.
     let queue = controller.drives()[0].open_queue(16).unwrap();
-    let (record, arena) =
-        (through_json(&controller.record().unwrap()), device.dma().arena().save());
+    let victim = Victim::new(device, handle, controller);
     drop(queue);
-    Victim { device, handle, controller, record, arena }
+    victim
 }
 
-impl Victim {
-    fn buffer(&self, byte: u8) -> DmaBuffer {
-        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
-        buffer.fill(byte);
-        buffer
+/// It is killed with requests in the device's hands.
+fn kill_under_load(victim: Victim) -> Orphan {
+    let mut queue = victim.queue();
+    victim.handle.set_timing(Timing::Held);
+    for token in 0..8 {
+        queue.submit(Request::write(token, token, 1, victim.buffer(token as u8 + 1))).unwrap();
     }
-
-    /// Nothing of it runs any more, and nothing was said to anybody.
-    fn kill(self, queue: Option<Box<dyn Queue>>) -> Orphan {
-        let Self { device, handle, controller, record, arena } = self;
-        std::mem::forget((controller, queue));
-        Orphan { device: Successor::with(&device, &arena), handle, record }
-    }
-
-    /// With requests in the device's hands.
-    fn kill_under_load(self) -> Orphan {
-        let mut queue = self.controller.drives()[0].open_queue(16).unwrap();
-        self.handle.set_timing(Timing::Held);
-        for token in 0..8 {
-            queue.submit(Request::write(token, token, 1, self.buffer(token as u8 + 1))).unwrap();
-        }
-        queue.ring();
-        self.kill(Some(queue))
-    }
+    queue.ring();
+    victim.kill(vec![queue])
 }
 
-impl Orphan {
-    fn try_adopt(&self) -> Result<Controller, Error> {
-        let adopted = Controller::adopt(self.device.clone(), None, &self.record);
-        self.device.dma().arena().release();
-        adopted
-    }
-
-    /// It is not adopted, and opened as if nothing had been.
-    fn refuse(&self, why: &str) {
-        let error = self.try_adopt().err().expect("it is not adopted");
-        assert!(error.to_string().contains(why), "{error}");
-        self.handle.set_timing(Timing::Inline);
-        works(&Controller::open(self.device.clone(), Options::default()).unwrap());
-    }
+/// It is not adopted, and opened as if nothing had been.
+fn refuse(orphan: &Orphan, why: &str) {
+    orphan.refusal(why);
+    orphan.handle.set_timing(Timing::Inline);
+    works(&orphan.open());
 }
 
 /// How two flushes of the first drive end.
@@ -104,26 +65,12 @@ fn flushes(controller: &Controller) -> [Result<(), IoError>; 2] {
 /// A driver that was killed with something written and not flushed.
 fn written(drive: &str) -> Orphan {
     let victim = victim_of(drive, Options::default());
-    let mut queue = victim.controller.drives()[0].open_queue(16).unwrap();
+    let mut queue = victim.queue();
     succeed(&mut *queue, Request::write(1, 8, 1, victim.buffer(0x11)));
-    victim.kill(Some(queue))
+    victim.kill(vec![queue])
 }
 
 const LOST: [Result<(), IoError>; 2] = [Err(IoError::Transport), Ok(())];
-
-/// Writes and reads something.
-fn works(controller: &Controller) {
-    let disk = &controller.drives()[0];
-    let mut queue = disk.open_queue(16).unwrap();
-    for token in 0..40 {
-        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
-        buffer.fill(token as u8 + 1);
-        succeed(&mut *queue, Request::write(token, 100, 1, buffer));
-        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
-        let read = succeed(&mut *queue, Request::read(token, 100, 1, buffer));
-        assert_eq!(bytes(read), [token as u8 + 1; 512]);
-    }
-}
 
 #[test]
 fn a_killed_driver_is_followed_without_a_reset_once_its_commands_have_ended() {
@@ -131,7 +78,7 @@ fn a_killed_driver_is_followed_without_a_reset_once_its_commands_have_ended() {
         for interrupts in [Interrupts::Auto, Interrupts::Polled, Interrupts::Only(IrqKind::Intx)] {
             let victim = victim(Options { level, interrupts, ..Options::default() });
             let resets = victim.handle.counters().resets;
-            let orphan = victim.kill_under_load();
+            let orphan = kill_under_load(victim);
             let handle = orphan.handle.clone();
             let held = handle.held();
             assert!(held > 0);
@@ -166,21 +113,19 @@ fn a_driver_may_be_killed_many_times_in_a_row() {
     let mut victim = victim(Options::default());
     let resets = victim.handle.counters().resets;
     for _ in 0..20 {
-        let orphan = victim.kill(None);
+        let orphan = victim.kill(Vec::new());
         let controller = orphan.try_adopt().unwrap();
         works(&controller);
-        let (record, arena) =
-            (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
-        victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
+        victim = orphan.next(controller);
     }
     assert_eq!((victim.handle.counters().resets, victim.handle.violations()), (resets, Vec::new()));
 }
 
 #[test]
 fn a_drive_that_does_not_end_its_commands_is_stopped_in_time_and_what_it_had_does_not_come_later() {
-    let orphan = victim(Options::default()).kill_under_load();
+    let orphan = kill_under_load(victim(Options::default()));
     let since = Instant::now();
-    orphan.refuse("the end of what a drive was doing");
+    refuse(&orphan, "the end of what a drive was doing");
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     assert_eq!(orphan.handle.release(), 0);
 }
@@ -189,21 +134,21 @@ fn a_drive_that_does_not_end_its_commands_is_stopped_in_time_and_what_it_had_doe
 fn a_command_that_fails_meanwhile_is_the_end_of_the_adoption() {
     let victim = victim(Options { level: Level::Dma, ..Options::default() });
     victim.handle.plan().read("error/0x40:write").unwrap();
-    let orphan = victim.kill_under_load();
+    let orphan = kill_under_load(victim);
     orphan.handle.release();
-    orphan.refuse("has met an error");
+    refuse(&orphan, "has met an error");
 }
 
 #[test]
 fn a_controller_that_somebody_has_reset_or_a_drive_with_another_serial_number_is_not_adopted() {
-    let orphan = victim(Options::default()).kill(None);
+    let orphan = victim(Options::default()).kill(Vec::new());
     orphan.device.reset().unwrap();
     assert!(orphan.try_adopt().is_err());
 
-    let mut orphan = victim(Options::default()).kill(None);
+    let mut orphan = victim(Options::default()).kill(Vec::new());
     orphan.record =
         altered(&orphan.record, |state| state["seats"][0]["identity"]["serial"] = "another".into());
-    orphan.refuse("another");
+    refuse(&orphan, "another");
 }
 
 #[test]
@@ -219,7 +164,7 @@ fn a_record_that_lies_is_refused() {
             state["seats"][0]["port"]["page"] = state["seats"][0]["port"]["tables"].clone()
         }),
     ] {
-        let mut orphan = victim(Options::default()).kill(None);
+        let mut orphan = victim(Options::default()).kill(Vec::new());
         let resets = orphan.handle.counters().resets;
         orphan.record = altered(&orphan.record, lie);
         assert!(orphan.try_adopt().is_err());
@@ -257,14 +202,14 @@ fn an_adopted_drive_that_does_not_count_or_does_not_any_more_has_what_was_writte
 #[test]
 fn an_adopted_drive_is_compared_with_what_it_said_last_and_not_when_its_driver_began() {
     let victim = victim(Options::default());
-    let mut queue = victim.controller.drives()[0].open_queue(16).unwrap();
+    let mut queue = victim.queue();
     // The drive alone is reset, so that the controller may be adopted.
     victim.handle.unplug(0);
     victim.handle.plug(0);
     let buffer = victim.buffer(0);
     succeed(&mut *queue, Request::read(1, 8, 1, buffer));
     succeed(&mut *queue, Request::write(1, 8, 1, victim.buffer(0x11)));
-    let orphan = victim.kill(Some(queue));
+    let orphan = victim.kill(vec![queue]);
     assert_eq!(flushes(&orphan.try_adopt().unwrap()), [Ok(()); 2]);
 }
 
@@ -273,8 +218,7 @@ fn the_next_driver_that_opens_a_killed_ones_drive_believes_its_count_and_no_link
     let open = |drive, lose: fn(&AhciHandle)| {
         let orphan = written(drive);
         lose(&orphan.handle);
-        orphan.device.dma().arena().release();
-        flushes(&Controller::open(orphan.device.clone(), Options::default()).unwrap())
+        flushes(&orphan.open())
     };
     assert_eq!(open("", |handle| handle.reset_function()), [Ok(()); 2]);
     assert_eq!(open("", |handle| handle.lose_power()), LOST);

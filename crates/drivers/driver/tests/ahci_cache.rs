@@ -3,10 +3,11 @@
 //! and an orderly end that is none.
 
 mod ahci;
+mod disks;
 
 use std::time::Instant;
 
-use ahci::{Bench, Outcome, PATIENCE, bench, bench_with, finish, short, succeed};
+use ahci::{Bench, PATIENCE, bench, bench_with, flush, run, short, succeed};
 use ring3_class::block::{IoError, Queue, Request};
 use ring3_device::Error;
 use ring3_driver::ata::{Level, Options};
@@ -15,21 +16,6 @@ use ring3_spec::ata::opcode;
 
 const FAULT_READ: u8 = opcode::READ_DMA;
 const FAULT_FLUSH: u8 = opcode::FLUSH;
-
-fn write(bench: &Bench, lba: u64) -> Request {
-    Request::write(lba, lba, 1, bench.filled(512, 0x77))
-}
-
-/// One request and all that its owner sees.
-fn run(queue: &mut dyn Queue, request: Request) -> Outcome {
-    queue.submit(request).unwrap();
-    finish(queue)
-}
-
-/// How a flush ends.
-fn flush(queue: &mut dyn Queue) -> Result<(), IoError> {
-    run(queue, Request::flush(99)).of(99)
-}
 
 /// The power of the first drive fails for a moment.
 fn lose_power(bench: &Bench) {
@@ -49,10 +35,10 @@ fn both_levels(test: impl Fn(Bench, Box<dyn Queue>)) {
 #[test]
 fn what_is_written_behind_a_power_that_failed_is_not_taken_for_lost() {
     both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
+        succeed(&mut *queue, bench.write(8, 0x77));
         succeed(&mut *queue, Request::flush(1));
         lose_power(&bench);
-        succeed(&mut *queue, write(&bench, 9));
+        succeed(&mut *queue, bench.write(9, 0x77));
         assert_eq!(flush(&mut *queue), Ok(()));
     });
 }
@@ -60,7 +46,7 @@ fn what_is_written_behind_a_power_that_failed_is_not_taken_for_lost() {
 #[test]
 fn a_loss_is_remembered_past_a_command_that_failed() {
     both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
+        succeed(&mut *queue, bench.write(8, 0x77));
         lose_power(&bench);
         bench.handle.plan().add(Rule::io(Action::Error(0x40), FAULT_READ));
         assert!(run(&mut *queue, bench.read(1)).of(1).is_err());
@@ -71,7 +57,7 @@ fn a_loss_is_remembered_past_a_command_that_failed() {
 #[test]
 fn a_drive_that_comes_back_without_what_it_was_given_says_so_by_its_next_flush() {
     both_levels(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
+        succeed(&mut *queue, bench.write(8, 0x77));
         bench.handle.unplug(0);
         let outcome = run(&mut *queue, bench.read(1));
         assert_eq!(outcome.of(1), Err(IoError::Gone));
@@ -89,7 +75,7 @@ fn a_drive_that_comes_back_without_what_it_was_given_says_so_by_its_next_flush()
 fn what_was_lost_before_the_orderly_end_is_an_error_of_the_shutdown() {
     for lose in [lose_power, |bench: &Bench| bench.handle.lose_power()] {
         both_levels(|bench, mut queue| {
-            succeed(&mut *queue, write(&bench, 8));
+            succeed(&mut *queue, bench.write(8, 0x77));
             drop(queue);
             lose(&bench);
             let error = bench.controller.shutdown().unwrap_err().to_string();

@@ -1,6 +1,7 @@
 //! What a request costs in register accesses: each is a trip over the bus.
 
 mod ahci;
+mod disks;
 
 use std::time::Duration;
 

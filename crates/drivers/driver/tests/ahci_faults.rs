@@ -2,13 +2,15 @@
 //! docs/faults.md, one test for each line.
 
 mod ahci;
+mod cases;
+mod disks;
 
 use std::time::{Duration, Instant};
 
 use ahci::{
-    Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short, succeed,
-    try_bench,
+    Bench, Outcome, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, run, short, succeed,
 };
+use cases::cases;
 use ring3_class::block::{Disk, IoError, Queue, Request};
 use ring3_device::dma::PersistentWords;
 use ring3_device::irq::IrqKind;
@@ -85,9 +87,7 @@ fn always(action: Action) -> Result<(), IoError> {
 
 /// Several reads at once return what is on the disk.
 fn works(bench: &Bench, queue: &mut dyn Queue) {
-    for token in 0..4 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(queue, 0..4);
     let outcome = finish(queue);
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     for completion in outcome.completions {
@@ -96,55 +96,65 @@ fn works(bench: &Bench, queue: &mut dyn Queue) {
     }
 }
 
+/// Block `block` cannot be read.
+fn unreadable(block: u64) -> Rule {
+    Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(block..=block).always()
+}
+
+/// All reads of these blocks ended well but the one of `bad`.
+fn all_but(outcome: &Outcome, blocks: std::ops::Range<u64>, bad: u64) {
+    for block in blocks {
+        let end = if block == bad { Err(IoError::Medium) } else { Ok(()) };
+        assert_eq!(outcome.of(block), end, "block {block}");
+    }
+}
+
 /// How a request ends, whatever else its owner is told.
 fn end(queue: &mut dyn Queue, request: Request) -> Result<(), IoError> {
     let token = request.token;
-    queue.submit(request).unwrap();
-    finish(queue).of(token)
+    run(queue, request).of(token)
 }
 
-#[test]
-fn a_block_that_cannot_be_read_is_a_medium_error() {
-    assert_eq!(read_with(Action::Error(UNCORRECTABLE)), Err(IoError::Medium));
+fn read_ends(action: Action, end: Result<(), IoError>) {
+    assert_eq!(read_with(action), end);
 }
 
-#[test]
-fn a_block_that_is_not_found_is_out_of_range() {
-    assert_eq!(read_with(Action::Error(NOT_FOUND)), Err(IoError::OutOfRange));
+cases! { read_ends;
+    a_block_that_cannot_be_read_is_a_medium_error:
+        (Action::Error(UNCORRECTABLE), Err(IoError::Medium));
+    a_block_that_is_not_found_is_out_of_range: (Action::Error(NOT_FOUND), Err(IoError::OutOfRange));
+    what_a_broken_drive_could_not_do_is_repeated: (Action::DriveFault, Ok(()));
+    data_damaged_on_the_cable_are_asked_for_again: (Action::Error(CRC), Ok(()));
+    an_access_to_memory_that_fails_is_repeated: (Action::DmaError, Ok(()));
+    a_command_that_ends_and_stays_issued_is_repeated_after_the_time_out: (Action::Stuck, Ok(()));
+    an_interrupt_without_a_reason_costs_nothing: (Action::WrongInterrupt, Ok(()));
+    a_drive_that_never_clears_busy_is_reset_and_the_read_repeated: (Action::BusyUntilReset, Ok(()));
 }
 
-#[test]
-fn what_a_broken_drive_could_not_do_is_repeated() {
-    assert_eq!(read_with(Action::DriveFault), Ok(()));
+fn always_ends(action: Action, end: Result<(), IoError>) {
+    assert_eq!(always(action), end);
 }
 
-#[test]
-fn a_drive_that_stays_broken_is_a_transport_error() {
-    assert_eq!(always(Action::DriveFault), Err(IoError::Transport));
+cases! { always_ends;
+    a_drive_that_stays_broken_is_a_transport_error: (Action::DriveFault, Err(IoError::Transport));
+    data_damaged_on_the_cable_every_time_are_a_transport_error:
+        (Action::Error(CRC), Err(IoError::Transport));
+    accesses_to_memory_that_always_fail_are_a_transport_error:
+        (Action::DmaError, Err(IoError::Transport));
+    a_command_that_always_stays_issued_ends_with_a_time_out: (Action::Stuck, Err(IoError::Timeout));
 }
 
 #[test]
 fn a_medium_error_ends_one_of_many_queued_commands_and_the_others_are_repeated() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);
-    bench
-        .handle
-        .plan()
-        .add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(5..=5).always());
+    bench.handle.plan().add(unreadable(5));
     bench.handle.set_timing(Timing::Held);
-    for token in 0..12 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 0..12);
     queue.ring();
     bench.handle.set_timing(Timing::Inline);
     let outcome = finish(&mut *queue);
-    for token in 0..12 {
-        assert_eq!(
-            outcome.of(token),
-            if token == 5 { Err(IoError::Medium) } else { Ok(()) },
-            "block {token}"
-        );
-    }
+    all_but(&outcome, 0..12, 5);
     assert!(outcome.took < TIMEOUT * 4, "{:?}", outcome.took);
 }
 
@@ -152,24 +162,15 @@ fn a_medium_error_ends_one_of_many_queued_commands_and_the_others_are_repeated()
 fn a_log_that_lies_costs_time_and_the_right_request_fails() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);
-    bench
-        .handle
-        .plan()
-        .add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
+    bench.handle.plan().add(unreadable(2));
     bench.handle.plan().add(Rule::admin(Action::LyingLog, FAULT_LOG).always());
     bench.handle.set_timing(Timing::Held);
-    (0..2).chain(3..6).for_each(|token| queue.submit(bench.read(token)).unwrap());
+    bench.submit_reads(&mut *queue, (0..2).chain(3..6));
     queue.ring();
     bench.handle.set_timing(Timing::Inline);
     queue.submit(bench.read(2)).unwrap();
     let outcome = finish(&mut *queue);
-    for token in 0..6 {
-        assert_eq!(
-            outcome.of(token),
-            if token == 2 { Err(IoError::Medium) } else { Ok(()) },
-            "block {token}"
-        );
-    }
+    all_but(&outcome, 0..6, 2);
     bench.handle.plan().clear();
     works(&bench, &mut *queue);
 }
@@ -190,40 +191,17 @@ fn an_error_that_ended_a_request_alone_ends_no_later_one_in_its_slot() {
 fn a_log_that_does_not_come_resets_the_drive_and_the_right_request_fails() {
     let bench = marked("", short());
     let mut queue = bench.queue(32);
-    bench
-        .handle
-        .plan()
-        .add(Rule::io(Action::Error(UNCORRECTABLE), FAULT_READ).at_blocks(2..=2).always());
+    bench.handle.plan().add(unreadable(2));
     bench.handle.plan().add(Rule::admin(Action::Error(4), FAULT_LOG).always());
-    for token in 0..6 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 0..6);
     let outcome = finish(&mut *queue);
-    for token in 0..6 {
-        assert_eq!(
-            outcome.of(token),
-            if token == 2 { Err(IoError::Medium) } else { Ok(()) },
-            "block {token}"
-        );
-    }
-}
-
-#[test]
-fn data_damaged_on_the_cable_are_asked_for_again() {
-    assert_eq!(read_with(Action::Error(CRC)), Ok(()));
-}
-
-#[test]
-fn data_damaged_on_the_cable_every_time_are_a_transport_error() {
-    assert_eq!(always(Action::Error(CRC)), Err(IoError::Transport));
+    all_but(&outcome, 0..6, 2);
 }
 
 /// How many of four reads are in the drive's hands at once.
 fn at_once(bench: &Bench, queue: &mut dyn Queue) -> usize {
     bench.handle.set_timing(Timing::Held);
-    for token in 0..4 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(queue, 0..4);
     queue.ring();
     let held = bench.handle.held();
     bench.handle.set_timing(Timing::Inline);
@@ -249,33 +227,11 @@ fn after_repeated_trouble_on_the_cable_commands_are_not_queued_any_more() {
 }
 
 #[test]
-fn an_access_to_memory_that_fails_is_repeated() {
-    assert_eq!(read_with(Action::DmaError), Ok(()));
-}
-
-#[test]
-fn accesses_to_memory_that_always_fail_are_a_transport_error() {
-    assert_eq!(always(Action::DmaError), Err(IoError::Transport));
-}
-
-#[test]
-fn a_command_that_ends_and_stays_issued_is_repeated_after_the_time_out() {
-    assert_eq!(read_with(Action::Stuck), Ok(()));
-}
-
-#[test]
-fn a_command_that_always_stays_issued_ends_with_a_time_out() {
-    assert_eq!(always(Action::Stuck), Err(IoError::Timeout));
-}
-
-#[test]
 fn an_end_that_is_invented_ends_nothing() {
     let bench = marked("", short());
     let mut queue = bench.queue(8);
     bench.handle.set_timing(Timing::Held);
-    for token in 0..4 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 0..4);
     queue.ring();
     // A set-device-bits frame for all tags, among the received frames of the first port, whose
     // memory is the first of the arena.
@@ -294,11 +250,6 @@ fn an_end_that_is_invented_ends_nothing() {
 }
 
 #[test]
-fn an_interrupt_without_a_reason_costs_nothing() {
-    assert_eq!(read_with(Action::WrongInterrupt), Ok(()));
-}
-
-#[test]
 fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
     for kind in [IrqKind::Msi, IrqKind::Intx] {
         let options =
@@ -309,11 +260,6 @@ fn a_lost_interrupt_costs_the_waiters_deadline_and_no_request() {
         succeed(&mut *queue, bench.read(1));
         works(&bench, &mut *queue);
     }
-}
-
-#[test]
-fn a_drive_that_never_clears_busy_is_reset_and_the_read_repeated() {
-    assert_eq!(read_with(Action::BusyUntilReset), Ok(()));
 }
 
 #[test]
@@ -338,9 +284,7 @@ fn requests_that_are_late_together_have_their_attempts_together() {
     let bench = bench("");
     let mut queue = bench.queue(8);
     bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ).always());
-    for token in 0..8 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 0..8);
     let outcome = finish(&mut *queue);
     assert!((0..8).all(|token| outcome.of(token) == Err(IoError::Timeout)));
     // Three attempts, each of the time-out and a quarter of it at most, and a reset.
@@ -368,9 +312,7 @@ fn a_drive_that_is_pulled_out_ends_its_requests_as_gone_and_the_other_lives() {
     let (mut gone, mut well) =
         (bench.queue(8), bench.controller.drives()[1].open_queue(8).unwrap());
     bench.handle.set_timing(Timing::Held);
-    for token in 0..8 {
-        gone.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *gone, 0..8);
     gone.ring();
     bench.handle.unplug(0);
     bench.handle.set_timing(Timing::Inline);
@@ -464,9 +406,7 @@ fn commands_that_somebody_elses_reset_took_away_have_not_ended() {
     let bench = bench("");
     let mut queue = bench.queue(4);
     bench.handle.set_timing(Timing::Held);
-    for token in 0..4 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 0..4);
     queue.ring();
     // The frame of one is in memory, and then the register says of none that it is under way.
     assert!(bench.handle.release_one());
@@ -484,7 +424,7 @@ fn a_controller_whose_reset_hangs_at_first_costs_a_function_reset() {
 
 #[test]
 fn a_controller_whose_reset_hangs_is_not_opened() {
-    let error = try_bench(",fault=stuck-ready:enable:1:all", short()).err().unwrap();
+    let error = Bench::open(",fault=stuck-ready:enable:1:all", short()).err().unwrap();
     assert!(error.to_string().contains("GHC.HR"), "{error}");
 }
 
@@ -493,13 +433,9 @@ fn a_flush_among_reads_waits_for_those_before_it_and_goes_before_those_after() {
     let bench = bench("");
     let mut queue = bench.queue(32);
     bench.handle.set_timing(Timing::Held);
-    for token in 0..4 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 0..4);
     queue.submit(Request::flush(100)).unwrap();
-    for token in 4..8 {
-        queue.submit(bench.read(token)).unwrap();
-    }
+    bench.submit_reads(&mut *queue, 4..8);
     queue.ring();
     let (mut ends, mut held) = (Vec::new(), Vec::new());
     while queue.in_flight() > 0 {

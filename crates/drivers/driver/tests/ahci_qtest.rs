@@ -1,70 +1,20 @@
 //! The AHCI driver on QEMU's controller, beyond what `ata_conformance.rs` shows: what is found and
 //! refused, drives that share the interrupt, bad blocks, resets, and a QEMU that is killed.
 
-use std::sync::Arc;
+mod qemu;
+
 use std::time::{Duration, Instant};
 
-use ring3_backend::qtest::{self, Qtest};
-use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::{Disk, IoError, Queue, Request, execute};
+use qemu::{PATIENCE, churn, device, end, finish, kill, masters_the_bus, read, submit};
+use ring3_class::block::{Disk, IoError};
+use ring3_device::Device;
 use ring3_device::irq::IrqKind;
-use ring3_device::{Deadline, Device};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::ahci::Controller;
 use ring3_driver::ata::{Level, Options};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn device(uri: &str) -> Arc<Qtest> {
-    let options = OpenOptions { arena: 16 << 20, ..OpenOptions::default() };
-    Arc::new(
-        qtest::open(&uri.parse::<Uri>().unwrap(), options)
-            .unwrap_or_else(|error| panic!("{error}")),
-    )
-}
-
 fn controller(uri: &str) -> Controller {
     Controller::open(device(uri), Options::default()).unwrap()
-}
-
-/// A read of `blocks` from `lba` on, with that as its token.
-fn read(disk: &dyn Disk, lba: u64, blocks: u32) -> Request {
-    Request::read(lba, lba, blocks, disk.dma().arena().alloc_pages(blocks as usize * 512).unwrap())
-}
-
-/// Reaps until nothing is in flight; how each request ended, by its token.
-fn finish(queue: &mut dyn Queue) -> Vec<(u64, Result<(), IoError>)> {
-    let start = Instant::now();
-    let mut ends = Vec::new();
-    while queue.in_flight() > 0 {
-        assert!(start.elapsed() < PATIENCE, "{} requests never ended", queue.in_flight());
-        let _ = queue.wait(Deadline::after(Duration::from_millis(10)));
-        while let Ok(Some(completion)) = queue.reap_one() {
-            ends.push((completion.token, completion.result));
-        }
-        let _ = queue.tick(Instant::now());
-    }
-    ends.sort_by_key(|&(token, _)| token);
-    ends
-}
-
-/// Writes and reads back, `rounds` times.
-fn churn(disk: &dyn Disk, rounds: u8) {
-    let mut queue = disk.open_queue(8).unwrap();
-    for byte in 1..=rounds {
-        let lba = u64::from(byte) * 64;
-        let buffer = disk.dma().arena().alloc_pages(32 << 10).unwrap();
-        buffer.fill(byte);
-        let done =
-            execute(&mut *queue, Request::write(1, lba, 64, buffer), Deadline::after(PATIENCE))
-                .unwrap();
-        assert_eq!(done.result, Ok(()));
-        let done = execute(&mut *queue, read(disk, lba, 64), Deadline::after(PATIENCE)).unwrap();
-        assert_eq!(done.result, Ok(()));
-        let mut bytes = vec![0; 32 << 10];
-        done.data.into_buffer().unwrap().read(0, &mut bytes).unwrap();
-        assert!(bytes.iter().all(|&found| found == byte), "{} round {byte}", disk.name());
-    }
 }
 
 #[test]
@@ -131,8 +81,7 @@ fn requests_in_flight_outlive_a_reset_of_the_controller() {
         controller.drives().iter().map(|drive| drive.open_queue(16).unwrap()).collect();
     for _ in 0..3 {
         for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
-            (0..16).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
-            queue.ring();
+            submit(drive, &mut **queue, 16);
         }
         controller.reset().unwrap();
         for queue in &mut queues {
@@ -151,10 +100,7 @@ fn a_reset_behind_the_drivers_back_is_seen_on_a_controller_that_knows_nothing_bu
     let mut queue = drive.open_queue(4).unwrap();
     device.reset().unwrap();
     let start = Instant::now();
-    assert_eq!(
-        execute(&mut *queue, read(drive, 8, 8), Deadline::after(PATIENCE)).unwrap().result,
-        Ok(())
-    );
+    assert_eq!(end(&mut *queue, read(drive, 8, 8)), Ok(()));
     assert!(start.elapsed() < PATIENCE / 2, "not by its time-out: {:?}", start.elapsed());
 }
 
@@ -170,24 +116,19 @@ fn a_drive_that_takes_too_long_is_reset_and_every_request_ends() {
         Controller::open(device("qtest:ich9-ahci,null=on,commands=1"), options).unwrap();
     let drive = &controller.drives()[0];
     let mut queue = drive.open_queue(4).unwrap();
-    (0..2).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
-    queue.ring();
+    submit(drive, &mut *queue, 2);
     assert_eq!(finish(&mut *queue).len(), 2);
 }
 
 #[test]
 fn the_function_masters_the_bus_only_while_its_controller_lives() {
     let device = device("qtest:ich9-ahci,null=on");
-    let bus_master = || {
-        device.config_read(ring3_spec::pci::COMMAND, 2) as u16 & ring3_spec::pci::COMMAND_BUS_MASTER
-            != 0
-    };
     let controller = Controller::open(device.clone(), Options::default()).unwrap();
     let queue = controller.drives()[0].open_queue(4).unwrap();
     drop(controller);
-    assert!(bus_master());
+    assert!(masters_the_bus(&*device));
     drop(queue);
-    assert!(!bus_master());
+    assert!(!masters_the_bus(&*device));
 }
 
 #[test]
@@ -201,14 +142,9 @@ fn requests_end_as_gone_when_qemu_is_killed() {
     .unwrap();
     let mut queues: Vec<_> =
         controller.drives().iter().map(|drive| drive.open_queue(8).unwrap()).collect();
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(process_id as i32).unwrap(),
-        rustix::process::Signal::KILL,
-    )
-    .unwrap();
+    kill(process_id);
     for (queue, drive) in queues.iter_mut().zip(controller.drives()) {
-        (0..4).for_each(|lba| queue.submit(read(drive, lba * 8, 8)).unwrap());
-        queue.ring();
+        submit(drive, &mut **queue, 4);
     }
     for queue in &mut queues {
         let ends = finish(&mut **queue);

@@ -1,6 +1,7 @@
 //! Resets of an AHCI controller that its driver did not ask for.
 
 mod ahci;
+mod disks;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,16 +1,16 @@
 //! AHCI controllers that change hands while they run.
 
 mod ahci;
-mod successor;
+mod disks;
+mod hands;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahci::{PATIENCE, execute, finish, short, succeed};
-use ring3_class::Saved;
-use ring3_class::block::{Disk, Queue, Request, detach};
+use ahci::{PATIENCE, execute, finish, run, short, succeed};
+use hands::{Successor, is_of_no_use, through_json};
+use ring3_class::block::{Disk, Request};
 use ring3_conformance::block as conformance;
-use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
 use ring3_driver::Interrupts;
@@ -18,72 +18,12 @@ use ring3_driver::ata::ahci::Controller;
 use ring3_driver::ata::{Level, Options};
 use ring3_driver::registry::{self, Driver, Offer, Settings};
 use ring3_model::Timing;
-use ring3_model::ahci::AhciHandle;
-use successor::{Successor, altered, through_json};
 
-/// The first process.
-struct First {
-    device: Arc<dyn Device>,
-    handle: AhciHandle,
-    controller: Controller,
-}
+type First = hands::First<Controller>;
+type Left = hands::Left<Controller>;
 
 fn first(uri: &str, options: Options) -> First {
-    let device = ahci::device(uri);
-    let handle = device.handle();
-    let device: Arc<dyn Device> = Arc::new(device);
-    First { controller: Controller::open(device.clone(), options).unwrap(), device, handle }
-}
-
-/// What is left of it.
-struct Left {
-    device: Arc<dyn Device>,
-    controller: Saved,
-    queues: Vec<Saved>,
-}
-
-impl First {
-    fn queue(&self) -> Box<dyn Queue> {
-        self.controller.drives()[0].open_queue(16).unwrap()
-    }
-
-    fn buffer(&self, byte: u8) -> DmaBuffer {
-        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
-        buffer.fill(byte);
-        buffer
-    }
-
-    /// Everything is dropped.
-    fn detach_all(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
-        let leave = |mut queue: Box<dyn Queue>| {
-            let saved = detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap();
-            through_json(&saved)
-        };
-        let queues = queues.into_iter().map(leave).collect();
-        let controller = through_json(&self.controller.detach().unwrap());
-        drop(self.controller);
-        Left { device: Successor::of(&self.device), controller, queues }
-    }
-}
-
-impl Left {
-    fn resume(&self) -> (Controller, Vec<Box<dyn Queue>>) {
-        let controller = Controller::resume(self.device.clone(), None, &self.controller).unwrap();
-        let drives = controller.drives().iter();
-        let queues = drives
-            .zip(&self.queues)
-            .map(|(drive, saved)| drive.resume_queue(saved).unwrap())
-            .collect();
-        (controller, queues)
-    }
-
-    fn refusal(&self, controller: &Saved) -> Error {
-        let unclaimed = self.device.dma().arena().unclaimed();
-        let refused =
-            Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
-        assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
-        refused
-    }
+    First::open(uri, options)
 }
 
 #[test]
@@ -194,15 +134,9 @@ fn a_drive_that_loses_its_power_while_nobody_is_there_fails_the_next_flush_of_wh
     let left = first.detach_all(vec![queue]);
     handle.lose_power();
     let (_controller, mut queues) = left.resume();
-    assert!(execute_any(&mut *queues[0], Request::flush(1)).is_err(), "what was written is lost");
-    assert_eq!(execute_any(&mut *queues[0], Request::flush(2)), Ok(()), "that is said once");
-}
-
-/// Submits one request, and sees it to its end whatever is said on the way.
-fn execute_any(queue: &mut dyn Queue, request: Request) -> Result<(), ring3_class::block::IoError> {
-    let token = request.token;
-    queue.submit(request).unwrap();
-    finish(queue).of(token)
+    let mut flush = || run(&mut *queues[0], Request::flush(1)).of(1);
+    assert!(flush().is_err(), "what was written is lost");
+    assert_eq!(flush(), Ok(()), "that is said once");
 }
 
 #[test]
@@ -235,19 +169,7 @@ fn nobody_opens_the_port_of_a_queue_that_was_detached_before_it_is_resumed() {
 
 #[test]
 fn a_detached_controller_is_of_no_use_to_its_last_driver() {
-    let mut first = first("", Options::default());
-    let disk = first.controller.drives()[0].clone();
-    first.controller.detach().unwrap();
-    for error in [
-        disk.open_queue(4).err().unwrap(),
-        first.controller.reset().unwrap_err(),
-        first.controller.detach().unwrap_err(),
-    ] {
-        assert!(error.to_string().contains("it was detached"), "{error}");
-    }
-    let before = first.handle.counters();
-    drop((first.controller, disk));
-    assert_eq!(first.handle.counters(), before);
+    is_of_no_use(first("", Options::default()), Controller::reset, |handle| handle.counters());
 }
 
 #[test]
@@ -273,15 +195,9 @@ fn left() -> Left {
     first.detach_all(vec![queue])
 }
 
-type Change = fn(&mut serde_json::Value);
-
 #[test]
 fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
-    let left = left();
-    let is_invalid = |error: Error| assert!(matches!(error, Error::Invalid(_)), "{error}");
-    is_invalid(left.refusal(&left.queues[0]));
-    is_invalid(left.refusal(&Saved { version: 2, ..left.controller.clone() }));
-    let changes: [Change; 8] = [
+    left().refuses_controllers(&[
         |state| state["capabilities"] = 1.into(),
         |state| state["ports"] = u32::MAX.into(),
         |state| state["generation"] = u32::MAX.into(),
@@ -290,20 +206,12 @@ fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
         |state| state["seats"][0]["info"]["block_size"] = 0.into(),
         |state| state["seats"][0]["info"]["max_transfer"] = u32::MAX.into(),
         |state| drop(state["options"].take()),
-    ];
-    for change in changes {
-        is_invalid(left.refusal(&altered(&left.controller, change)));
-    }
-    assert_eq!(left.resume().1[0].in_flight(), 1);
+    ]);
 }
 
 #[test]
 fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
-    let left = left();
-    let controller = Controller::resume(left.device.clone(), None, &left.controller).unwrap();
-    let (disk, saved) = (&controller.drives()[0], &left.queues[0]);
-    let unclaimed = left.device.dma().arena().unclaimed();
-    let changes: [Change; 13] = [
+    left().refuses_queues(&[
         |state| state["port"]["index"] = 2.into(),
         |state| state["port"]["slots"] = 0.into(),
         |state| state["port"]["tables"] = state["port"]["page"].clone(),
@@ -317,13 +225,7 @@ fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
         |state| state["claimed"] = 2.into(),
         |state| state["held"][0]["number"] = 31.into(),
         |state| state["held"][0]["request"]["data"][0]["len"] = 1024.into(),
-    ];
-    for change in changes {
-        let error = disk.resume_queue(&altered(saved, change)).err().expect("it is refused");
-        assert!(matches!(error, Error::Invalid(_)), "{error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{error}");
-    }
-    assert_eq!(disk.resume_queue(saved).unwrap().in_flight(), 1);
+    ]);
 }
 
 #[test]

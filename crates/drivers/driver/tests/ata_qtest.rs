@@ -1,22 +1,11 @@
 //! What arrives at QEMU's drives, by what QEMU itself tells of the commands that it executes.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod qemu;
 
-use ring3_backend::qtest::{self, Qtest};
-use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::{Request, execute};
-use ring3_device::Deadline;
+use qemu::end;
+use ring3_class::block::Request;
 use ring3_driver::ata::{Controller, Options};
 use ring3_spec::ata::opcode;
-
-/// A device whose QEMU tells of each ATA command but queued ones.
-fn device(model: &str) -> Arc<Qtest> {
-    let uri: Uri =
-        format!("qtest:{model},disks=3,size=16M,trace=ide_bus_exec_cmd").parse().unwrap();
-    let options = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
-    Arc::new(qtest::open(&uri, options).unwrap_or_else(|error| panic!("{error}")))
-}
 
 /// The commands that QEMU has told of, but for questions who a drive is: which drive, and what.
 fn commands(said: &str) -> Vec<(String, u8)> {
@@ -30,18 +19,15 @@ fn commands(said: &str) -> Vec<(String, u8)> {
 #[test]
 fn an_orderly_end_flushes_and_parks_the_drives_that_were_used_and_no_other() {
     for model in ["ich9-ahci", "piix3-ide", "piix4-ide", "cmd646-ide"] {
-        let device = device(model);
+        // QEMU tells of each ATA command but queued ones.
+        let uri = format!("qtest:{model},disks=3,size=16M,trace=ide_bus_exec_cmd");
+        let device = qemu::device(&uri);
         let controller = Controller::open(device.clone(), Options::default()).unwrap();
         for place in [0, 2] {
             let disk = controller.disk(place).unwrap();
             let write = Request::write(1, 8, 1, disk.dma().arena().alloc_pages(512).unwrap());
             let mut queue = disk.open_queue(1).unwrap();
-            assert_eq!(
-                execute(&mut *queue, write, Deadline::after(Duration::from_secs(30)))
-                    .unwrap()
-                    .result,
-                Ok(())
-            );
+            assert_eq!(end(&mut *queue, write), Ok(()));
         }
         let before = device.stderr_text().len();
         drop(controller);

@@ -1,39 +1,25 @@
 //! Cards that change hands while they run.
 
+mod cards;
 mod successor;
 
 use std::slice::from_ref;
 use std::sync::Arc;
 
-use ring3_backend::OpenOptions;
-use ring3_class::Saved;
+use cards::{MEMORY, frame, leave, received, sends_again};
 use ring3_class::net::{Nic, Packet, Queue, QueueSettings};
-use ring3_device::{Device, Error};
+use ring3_device::Device;
 use ring3_driver::e1000::{E1000, Options};
 use ring3_driver::registry::{Driver, Offer, Settings};
 use ring3_model::e1000::{self as sim, E1000Handle};
 use ring3_spec::e1000::nvm;
 use serde_json::json;
-use successor::{Successor, altered, through_json};
+use successor::refuses;
 
-const MEMORY: OpenOptions =
-    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 const SETTINGS: QueueSettings =
     QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 2048 };
 
-/// What the first process has left: the device, its memory, and what it has written down.
-struct Left {
-    device: Arc<dyn Device>,
-    handle: E1000Handle,
-    card: Saved,
-    queue: Saved,
-}
-
-fn frame(number: u8) -> Vec<u8> {
-    let mut frame = vec![0x52, 0x54, 0x00, 0x12, 0x34, 0x56, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
-    frame.resize(100, number);
-    frame
-}
+type Left = cards::Left<E1000Handle>;
 
 fn buffer(nic: &dyn Nic) -> Packet {
     Packet::new(nic.dma().arena().alloc(2048, 64).unwrap(), 0)
@@ -46,30 +32,10 @@ fn left() -> Left {
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let nic = E1000::open(device.clone(), Options::default()).unwrap();
-    let mut queue = nic.open_queues(1, &SETTINGS).unwrap().remove(0);
-    let mut batch: Vec<Packet> = (0..16).map(|_| buffer(&nic)).collect();
-    assert_eq!(queue.rx_provide(&mut batch).count, 16);
+    let queue = cards::queue(&nic, &SETTINGS, || buffer(&nic));
     handle.inject(&frame(1));
-    let mut packet = Packet { token: 5, ..buffer(&nic) };
-    packet.fill(&frame(9)).unwrap();
-    assert_eq!(queue.tx_provide(&mut [packet]).count, 1);
-    assert!(matches!(nic.detach(), Err(Error::Busy(_))), "a card was left whose queue is open");
-    let queue = through_json(&queue.detach().unwrap());
-    let card = through_json(&nic.detach().unwrap());
-    assert!(nic.link().is_err(), "a card that was left still answers");
-    drop(nic);
-    Left { device: Successor::of(&device), handle, card, queue }
-}
-
-fn received(queue: &mut dyn Queue) -> Vec<u8> {
-    let mut batch: [Packet; 16] = Default::default();
-    let count = queue.rx_return(&mut batch).unwrap();
-    let last = |packet: &Packet| {
-        let mut byte = [0];
-        packet.read(packet.len - 1, &mut byte).unwrap();
-        byte[0]
-    };
-    batch[..count].iter().map(last).collect()
+    let packet = buffer(&nic);
+    leave(&device, handle, nic, queue, packet, E1000::detach)
 }
 
 #[test]
@@ -90,9 +56,7 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
     );
     left.handle.inject(&frame(3));
     assert_eq!(received(&mut *queue), [1, 2, 3]);
-    let mut back = [Packet::default()];
-    assert_eq!((queue.tx_return(&mut back).unwrap(), back[0].token), (1, 5));
-    assert_eq!(queue.tx_provide(&mut back).count, 1);
+    sends_again(&mut *queue);
     assert_eq!(left.handle.sent(), [frame(9), frame(9)]);
     assert_eq!((nic.counters().unwrap().rx_packets, left.handle.counters().resets), (3, resets));
     assert!(nic.resume_queues(from_ref(&left.queue)).is_err(), "a queue was resumed twice");
@@ -116,14 +80,7 @@ fn a_card_that_was_reset_meanwhile_starts_anew_and_its_queue_with_it() {
 fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let left = left();
     let nic = E1000::resume(left.device.clone(), None, &left.card).unwrap();
-    let unclaimed = left.device.dma().arena().unclaimed();
-    let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let queue = altered(&left.queue, change);
-        let error =
-            nic.resume_queues(from_ref(&queue)).err().unwrap_or_else(|| panic!("{what} was taken"));
-        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
-    };
+    let refused = refuses(&*left.device, &left.queue, |queue| nic.resume_queues(from_ref(queue)));
     refused("another number", &|state| state["index"] = json!(1));
     refused("another card's", &|state| state["mac"] = json!("02:00:00:00:00:01"));
     refused("a generation that is none", &|state| state["generation"] = json!(u32::MAX));
@@ -152,11 +109,8 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
 #[test]
 fn a_state_that_is_another_cards_is_refused() {
     let left = left();
-    let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let error =
-            E1000::resume(left.device.clone(), None, &altered(&left.card, change)).err().unwrap();
-        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-    };
+    let refused =
+        refuses(&*left.device, &left.card, |card| E1000::resume(left.device.clone(), None, card));
     refused("another address", &|state| state["mac"] = json!("02:00:00:00:00:01"));
     refused("another model", &|state| state["model"] = json!("82576"));
     refused("other interrupts", &|state| state["vectors"] = json!(1));

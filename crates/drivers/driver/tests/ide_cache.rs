@@ -2,10 +2,11 @@
 //! what `ata_cache.rs` shows: how a loss of power is seen, what a slow-down leaves of what was
 //! promised, and what one bus master at a time means.
 
+mod disks;
 mod ide;
 
-use ide::{Bench, Outcome, bench, bench_with, finish, short, succeed};
-use ring3_class::block::{Disk, IoError, Queue, Request};
+use ide::{Bench, bench, bench_with, finish, flush, short, succeed};
+use ring3_class::block::{Disk, IoError, Queue};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::Options;
 use ring3_model::Timing;
@@ -14,23 +15,6 @@ use ring3_spec::ata::{ErrorBits, opcode};
 
 const FAULT_READ: u8 = opcode::READ_DMA;
 const CRC: Action = Action::Error(ErrorBits(0).with_interface_crc(1).with_aborted(1).0);
-
-fn write(bench: &Bench, lba: u64) -> Request {
-    Request::write(lba, lba, 1, bench.filled(512, 0x77))
-}
-
-fn read(bench: &Bench, lba: u64) -> Request {
-    Request::read(lba, lba, 1, bench.buffer(512))
-}
-
-fn run(queue: &mut dyn Queue, request: Request) -> Outcome {
-    queue.submit(request).unwrap();
-    finish(queue)
-}
-
-fn flush(queue: &mut dyn Queue) -> Result<(), IoError> {
-    run(queue, Request::flush(99)).of(99)
-}
 
 /// The power of the first drive fails for a moment.
 fn lose_power(bench: &Bench) {
@@ -51,11 +35,11 @@ fn each_way(test: impl Fn(Bench, Box<dyn Queue>)) {
 #[test]
 fn a_loss_of_power_is_seen_when_the_drives_are_reset() {
     each_way(|bench, mut queue| {
-        succeed(&mut *queue, write(&bench, 8));
+        succeed(&mut *queue, bench.write(8, 0x77));
         lose_power(&bench);
         // A drive that has lost its transfer mode does no transfer.
         bench.handle.plan().add(Rule::io(Action::Drop, FAULT_READ));
-        succeed(&mut *queue, read(&bench, 1));
+        succeed(&mut *queue, bench.read(1));
         assert_eq!((flush(&mut *queue), flush(&mut *queue)), (Err(IoError::Transport), Ok(())));
     });
 }
@@ -64,9 +48,9 @@ fn a_loss_of_power_is_seen_when_the_drives_are_reset() {
 fn a_slower_mode_is_no_loss_of_power() {
     let bench = bench("");
     let mut queue = bench.queue(8);
-    succeed(&mut *queue, write(&bench, 8));
+    succeed(&mut *queue, bench.write(8, 0x77));
     bench.handle.plan().add(Rule::io(CRC, FAULT_READ).times(6));
-    succeed(&mut *queue, read(&bench, 1));
+    succeed(&mut *queue, bench.read(1));
     assert_eq!(bench.drive(0).mode(), "PIO");
     assert_eq!(flush(&mut *queue), Ok(()));
 }
@@ -78,10 +62,10 @@ fn writing_through_that_was_promised_is_done_after_a_slow_down_to_pio() {
         let mut queue = bench.queue(8);
         assert_eq!(bench.drive(0).info().fua, promised, "{uri}");
         bench.handle.plan().add(Rule::io(CRC, FAULT_READ).times(6));
-        succeed(&mut *queue, read(&bench, 1));
+        succeed(&mut *queue, bench.read(1));
         assert_eq!(bench.drive(0).mode(), "PIO");
         if promised {
-            succeed(&mut *queue, write(&bench, 8).with_fua());
+            succeed(&mut *queue, bench.write(8, 0x77).with_fua());
             lose_power(&bench);
             let mut bytes = [0; 512];
             assert!(bench.handle.peek(0, 8 * 512, &mut bytes) && bytes == [0x77; 512]);
@@ -100,14 +84,14 @@ fn one_channel_of_a_simplex_function_has_the_bus_master_and_the_other_pio() {
         bench.handle.set_timing(Timing::Held);
         let mut queues = [0, 2].map(|index| bench.drive(index).open_queue(8).unwrap());
         for queue in &mut queues {
-            queue.submit(write(&bench, 8)).unwrap();
+            queue.submit(bench.write(8, 0x77)).unwrap();
             queue.ring();
         }
         bench.handle.set_timing(Timing::Inline);
         bench.handle.release();
         for queue in &mut queues {
             assert_eq!(finish(&mut **queue).of(8), Ok(()));
-            succeed(&mut **queue, read(&bench, 8));
+            succeed(&mut **queue, bench.read(8));
         }
         drop(queues);
         bench.well_behaved();

@@ -2,6 +2,7 @@
 //! costs, whose turn it is, which modes are chosen, and that no rule of the hardware is broken on
 //! the way.
 
+mod disks;
 mod ide;
 
 use std::sync::Arc;

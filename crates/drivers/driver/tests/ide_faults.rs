@@ -1,13 +1,14 @@
 //! What the user of an IDE disk sees when its controller or its drive misbehaves: the table of
 //! docs/faults.md, one test for each line.
 
+mod disks;
 mod ide;
 
 use std::time::Duration;
 
 use ide::{
     Bench, Outcome, PATIENCE, READY, TIMEOUT, bench, bench_with, bytes, execute, finish, short,
-    succeed, try_bench,
+    succeed,
 };
 use ring3_class::block::{Disk, IoError, Request};
 use ring3_driver::Interrupts;
@@ -196,7 +197,7 @@ fn a_missing_drive_is_nothing_and_no_ghost_of_its_master() {
 #[test]
 fn a_drive_that_is_busy_from_the_start_is_refused_and_the_other_channel_works() {
     let uri = ",disks=3,fault=stuck-ready:reset";
-    let bench = try_bench(uri, short()).unwrap();
+    let bench = Bench::open(uri, short()).unwrap();
     let refused: Vec<_> =
         bench.controller.refused().iter().map(|(name, error)| format!("{name}: {error}")).collect();
     assert!(

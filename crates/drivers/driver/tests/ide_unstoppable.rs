@@ -1,6 +1,7 @@
 //! A bus master that does not stop when it is told to: what proves that it reaches no memory any
 //! more, and what happens without a proof.
 
+mod disks;
 mod ide;
 
 use std::sync::Arc;

@@ -1,43 +1,30 @@
 //! Controllers whose driver's process is killed, and which go on.
 
+mod disks;
+mod hands;
 mod mortal;
 mod nvme;
-mod successor;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hands::{Successor, altered, through_json, works};
 use mortal::Mortal;
-use nvme::{bytes, succeed};
-use ring3_class::Saved;
+use nvme::succeed;
 use ring3_class::block::{IoError, Queue, Request};
-use ring3_device::dma::{DmaBuffer, PersistentWords, Region, SavedArena, Span};
+use ring3_device::Device;
+use ring3_device::dma::{PersistentWords, Region, Span};
 use ring3_device::found::Found;
 use ring3_device::ring::Words;
-use ring3_device::{Device, Error};
 use ring3_driver::Interrupts;
 use ring3_driver::nvme::{Controller, Event, Options};
 use ring3_model::Timing;
 use ring3_model::nvme::{NvmeHandle, SimNvme};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::log;
-use successor::{Successor, altered, through_json};
 
-/// A driver that is about to be killed.
-struct Victim {
-    device: Arc<dyn Device>,
-    handle: NvmeHandle,
-    controller: Controller,
-    record: Saved,
-    arena: SavedArena,
-}
-
-/// What is left of it.
-struct Orphan {
-    device: Arc<dyn Device>,
-    handle: NvmeHandle,
-    record: Saved,
-}
+type Victim = hands::Victim<Controller>;
+type Orphan = hands::Orphan<Controller>;
 
 fn victim(uri: &str) -> Victim {
     victim_with(uri, Options::default())
@@ -52,73 +39,19 @@ fn victim_of(device: SimNvme, options: Options) -> Victim {
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let controller = Controller::open(device.clone(), options).unwrap();
-    let (record, arena) =
-        (through_json(&controller.record().unwrap()), device.dma().arena().save());
-    Victim { device, handle, controller, record, arena }
+    Victim::new(device, handle, controller)
 }
 
-impl Victim {
-    fn queue(&self) -> Box<dyn Queue> {
-        self.controller.disk(1).unwrap().open_queue(16).unwrap()
-    }
-
-    fn buffer(&self, byte: u8) -> DmaBuffer {
-        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
-        buffer.fill(byte);
-        buffer
-    }
-
-    /// Nothing of it runs any more, and nothing was said to anybody.
-    fn kill(self, queues: Vec<Box<dyn Queue>>) -> Orphan {
-        let Self { device, handle, controller, record, arena } = self;
-        std::mem::forget((controller, queues));
-        Orphan { device: Successor::with(&device, &arena), handle, record }
-    }
+/// It is not adopted, and opened as if nothing had been.
+fn refuse(orphan: &Orphan, why: &str) {
+    orphan.refusal(why);
+    works(&orphan.open());
 }
 
-impl Orphan {
-    fn try_adopt(&self) -> Result<Controller, Error> {
-        let adopted = Controller::adopt(self.device.clone(), None, &self.record)?;
-        self.device.dma().arena().release();
-        Ok(adopted)
-    }
-
-    fn adopt(&self) -> Controller {
-        self.try_adopt().unwrap()
-    }
-
-    /// It is not adopted, and opened as if nothing had been.
-    fn refuse(&self, why: &str) {
-        let error = self.try_adopt().err().expect("it is not adopted");
-        assert!(error.to_string().contains(why), "{error}");
-        self.device.dma().arena().release();
-        let controller = Controller::open(self.device.clone(), Options::default()).unwrap();
-        works(&controller);
-    }
-}
-
-impl Orphan {
-    /// Two flushes of a driver that opens it as if nothing had been.
-    fn flush_afresh(&self) -> [Result<(), IoError>; 2] {
-        self.device.dma().arena().release();
-        let controller = Controller::open(self.device.clone(), Options::default()).unwrap();
-        let mut queue = controller.disk(1).unwrap().open_queue(16).unwrap();
-        [(); 2].map(|()| flush(&mut *queue))
-    }
-}
-
-/// Writes and reads something.
-fn works(controller: &Controller) {
-    let disk = controller.disk(1).unwrap();
-    let mut queue = disk.open_queue(16).unwrap();
-    for token in 0..40 {
-        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
-        buffer.fill(token as u8 + 1);
-        succeed(&mut *queue, Request::write(token, 100, 1, buffer));
-        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
-        let read = succeed(&mut *queue, Request::read(token, 100, 1, buffer));
-        assert_eq!(bytes(read), [token as u8 + 1; 512]);
-    }
+/// Two flushes of a driver that opens it as if nothing had been.
+fn flush_afresh(orphan: &Orphan) -> [Result<(), IoError>; 2] {
+    let mut queue = orphan.open().disk(1).unwrap().open_queue(16).unwrap();
+    [(); 2].map(|()| flush(&mut *queue))
 }
 
 #[test]
@@ -194,9 +127,7 @@ fn a_driver_may_be_killed_many_times_in_a_row() {
         let orphan = victim.kill(vec![queue]);
         let controller = orphan.adopt();
         works(&controller);
-        let (record, arena) =
-            (through_json(&controller.record().unwrap()), orphan.device.dma().arena().save());
-        victim = Victim { device: orphan.device, handle: orphan.handle, controller, record, arena };
+        victim = orphan.next(controller);
     }
     assert_eq!((victim.handle.counters().enables, victim.handle.violations()), (1, Vec::new()));
 }
@@ -235,8 +166,7 @@ fn wherever_a_driver_is_killed_it_is_adopted_as_it_was_or_not_at_all() {
             }
             Err(_) => {
                 refused += 1;
-                orphan.device.dma().arena().release();
-                Controller::open(orphan.device.clone(), Options::default()).unwrap()
+                orphan.open()
             }
         };
         works(&controller);
@@ -304,8 +234,7 @@ fn a_controller_that_does_not_delete_its_queues_is_stopped_in_time() {
         assert!(orphan.try_adopt().is_err(), "{fault}");
         assert!(since.elapsed() < Duration::from_secs(5), "{fault}: {:?}", since.elapsed());
         orphan.handle.plan().clear();
-        orphan.device.dma().arena().release();
-        works(&Controller::open(orphan.device.clone(), Options::default()).unwrap());
+        works(&orphan.open());
     }
 }
 
@@ -315,16 +244,16 @@ fn a_controller_that_is_not_as_its_driver_has_left_it_is_not_adopted() {
     let queue = victim.queue();
     let orphan = victim.kill(vec![queue]);
     orphan.handle.reset_function();
-    orphan.refuse("reset behind");
+    refuse(&orphan, "reset behind");
 
     let orphan = self::victim("").kill(Vec::new());
     orphan.handle.fail();
-    orphan.refuse("CFS");
+    refuse(&orphan, "CFS");
 
     let orphan = self::victim("").kill(Vec::new());
     let bar = orphan.device.bar(0).unwrap();
     bar.write32(0x14, bar.read32(0x14) | 1 << 14);
-    orphan.refuse("CSTS.SHST");
+    refuse(&orphan, "CSTS.SHST");
 }
 
 #[test]
@@ -359,7 +288,7 @@ fn a_controller_with_another_serial_number_is_stopped() {
     let mut orphan = victim("").kill(Vec::new());
     orphan.record =
         altered(&orphan.record, |state| state["traits"]["identity"]["serial"] = "another".into());
-    orphan.refuse("another");
+    refuse(&orphan, "another");
 }
 
 #[test]
@@ -370,7 +299,7 @@ fn a_checkpoint_that_is_damaged_or_says_nothing_is_not_believed() {
             serde_json::from_value(orphan.record.state["admin"]["checkpoint"].clone()).unwrap();
         let word = Successor::of(&orphan.device).dma().arena().claim(span).unwrap();
         word.store(0, if flip == 0 { 0 } else { word.load(0) ^ flip });
-        orphan.refuse("admin command was under way");
+        refuse(&orphan, "admin command was under way");
     }
 }
 
@@ -379,7 +308,7 @@ fn a_controller_that_was_reset_or_shut_down_by_its_driver_is_not_adopted() {
     let victim = victim("");
     victim.controller.reset().unwrap();
     assert!(victim.controller.record().is_err());
-    victim.kill(Vec::new()).refuse("after a reset");
+    refuse(&victim.kill(Vec::new()), "after a reset");
 }
 
 fn flush(queue: &mut dyn Queue) -> Result<(), IoError> {
@@ -409,8 +338,8 @@ fn the_flush_of_a_driver_that_opens_the_controller_of_a_killed_one_fails_if_the_
     succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
     let orphan = victim.kill(vec![queue]);
     orphan.handle.lose_power();
-    orphan.refuse("reset behind");
-    assert_eq!(orphan.flush_afresh(), [Err(IoError::Transport), Ok(())]);
+    refuse(&orphan, "reset behind");
+    assert_eq!(flush_afresh(&orphan), [Err(IoError::Transport), Ok(())]);
 }
 
 #[test]
@@ -420,7 +349,7 @@ fn a_killed_drivers_controller_that_was_only_reset_has_what_was_written() {
     succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
     let orphan = victim.kill(vec![queue]);
     orphan.handle.reset_function();
-    assert_eq!(orphan.flush_afresh(), [Ok(()); 2]);
+    assert_eq!(flush_afresh(&orphan), [Ok(()); 2]);
 }
 
 #[test]
@@ -438,7 +367,7 @@ fn of_a_controller_that_does_not_count_its_losses_of_power_only_the_fence_says_t
         succeed(&mut *queue, Request::write(1, 0, 1, victim.buffer(0x11)));
         let orphan = victim.kill(vec![queue]);
         found.record(&orphan.device.dma().arena().persistent_words().unwrap());
-        assert_eq!(orphan.flush_afresh(), [first, Ok(())], "{found:?}");
+        assert_eq!(flush_afresh(&orphan), [first, Ok(())], "{found:?}");
     }
 }
 
@@ -450,5 +379,5 @@ fn what_a_killed_driver_had_flushed_is_not_lost_with_the_power() {
     flush(&mut *queue).unwrap();
     let orphan = victim.kill(vec![queue]);
     orphan.handle.lose_power();
-    assert_eq!(orphan.flush_afresh(), [Ok(()); 2]);
+    assert_eq!(flush_afresh(&orphan), [Ok(()); 2]);
 }

@@ -1,11 +1,12 @@
 //! The NVMe driver on simulated controllers that behave well.
 
+mod disks;
 mod nvme;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use nvme::{bench, bench_with, bytes, device, execute, finish, short, succeed, try_bench};
+use nvme::{Bench, bench, bench_with, bytes, device, execute, finish, short, succeed};
 use ring3_class::block::{IoError, Request};
 use ring3_device::dma::Region;
 use ring3_device::irq::IrqKind;
@@ -406,7 +407,7 @@ fn the_best_interrupts_are_chosen_and_a_missing_kind_is_refused() {
         Ok(())
     );
     let options = Options { interrupts: Interrupts::Only(IrqKind::MsiX), ..short() };
-    let error = try_bench(",vectors=0", options).map(drop).unwrap_err();
+    let error = Bench::open(",vectors=0", options).map(drop).unwrap_err();
     assert!(error.to_string().contains("no MsiX interrupts"), "{error}");
 }
 

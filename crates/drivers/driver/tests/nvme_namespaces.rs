@@ -1,13 +1,14 @@
 //! The namespaces of simulated NVMe controllers: which become disks, which are refused, and lists
 //! that cannot be believed.
 
+mod disks;
 mod nvme;
 
 use std::sync::Arc;
 
 use std::time::Instant;
 
-use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed, try_bench};
+use nvme::{Bench, PATIENCE, bench, bytes, execute, short, succeed};
 use ring3_class::block::{Disk, Request};
 use ring3_device::Error;
 use ring3_driver::nvme::{Controller, Options};
@@ -27,11 +28,11 @@ fn refused(bench: &Bench) -> Vec<(u32, String)> {
 /// Opens `uri` while the `nth` identify command meets `status`.
 fn with_identify_refused(uri: &str, nth: u64, status: Status) -> Result<Bench, Error> {
     let device = nvme::device(uri);
-    let handle = device.handle();
-    handle
+    device
+        .handle()
         .plan()
         .add(Rule::admin(Action::Status(status.with_do_not_retry().0), admin::IDENTIFY).nth(nth));
-    Controller::open(Arc::new(device), short()).map(|controller| Bench { controller, handle })
+    Bench::of(device, short())
 }
 
 #[test]
@@ -55,10 +56,10 @@ fn a_namespace_is_told_by_its_number_and_unique_identifier_and_keeps_its_identit
     let identities = |controller: &Controller| {
         controller.namespaces().iter().map(Disk::identity).collect::<Vec<_>>()
     };
-    let Bench { controller, handle } = bench(",namespaces=2");
-    let before = identities(&controller);
+    let bench = bench(",namespaces=2");
+    let (before, handle) = (identities(&bench.controller), bench.handle.clone());
     assert_ne!(before[0], before[1]);
-    drop(controller);
+    drop(bench);
     handle.change(2, Change::Unique([7; 24]));
     let after = identities(&Controller::open(Arc::new(handle.claim().unwrap()), short()).unwrap());
     assert!(after[0] == before[0] && after[1] != before[1], "{before:?} {after:?}");
@@ -81,7 +82,7 @@ fn a_list_that_a_later_controller_refuses_is_done_without() {
 #[test]
 fn a_controller_that_says_that_it_has_namespaces_without_end_is_asked_for_a_number_of_them() {
     let options = Options { timeout: PATIENCE, ..short() };
-    let bench = try_bench(",version=1.0,fault=endless-list:identify:1:all", options).unwrap();
+    let bench = Bench::open(",version=1.0,fault=endless-list:identify:1:all", options).unwrap();
     let (last, why) = refused(&bench).pop().unwrap();
     assert!(ids(&bench) == [1] && last == 1025 && why.contains("1024"), "{last}: {why}");
 }
@@ -114,7 +115,7 @@ fn a_namespace_that_does_not_say_its_command_set_is_refused() {
 #[test]
 fn a_list_without_end_is_cut_and_says_so() {
     let start = Instant::now();
-    let bench = try_bench(",fault=endless-list:identify:1:all", short()).unwrap();
+    let bench = Bench::open(",fault=endless-list:identify:1:all", short()).unwrap();
     assert_eq!(ids(&bench), [1]);
     let (last, why) = refused(&bench).pop().unwrap();
     assert!(last == 4097 && why.contains("4096"), "{last}: {why}");
@@ -124,7 +125,7 @@ fn a_list_without_end_is_cut_and_says_so() {
 #[test]
 fn an_id_beyond_the_greatest_that_the_controller_has_is_refused() {
     // The list is endless; what the controller says of itself, which comes first, is the truth.
-    let bench = try_bench(",namespaces=2,fault=endless-list:identify:2:all", short()).unwrap();
+    let bench = Bench::open(",namespaces=2,fault=endless-list:identify:2:all", short()).unwrap();
     assert_eq!(ids(&bench), [1, 2]);
     let refused = refused(&bench);
     assert!(

@@ -1,6 +1,7 @@
 //! Resets of an NVMe controller that its driver did not ask for, and what every queue is told when
 //! there is no controller any more.
 
+mod disks;
 mod nvme;
 
 use std::time::{Duration, Instant};
@@ -91,7 +92,7 @@ fn where_the_controller_does_not_count_its_losses_of_power_any_reset_behind_the_
         } else {
             device.handle().count_no_power();
         }
-        let bench = nvme::bench_of(device, Options::default());
+        let bench = Bench::of(device, Options::default()).unwrap();
         let mut queue = bench.queue(4);
         write(&bench, &mut *queue);
         bench.handle.reset_function();

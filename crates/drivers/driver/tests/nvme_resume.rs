@@ -1,13 +1,14 @@
 //! Controllers that change hands while they run.
 
+mod disks;
+mod hands;
 mod nvme;
-mod successor;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hands::{Successor, altered, is_of_no_use, through_json};
 use nvme::{PATIENCE, bytes, execute, finish, short, succeed};
-use ring3_class::Saved;
 use ring3_class::block::{self, Completion, Data, ForeignAccess, IoError, Queue, Request, detach};
 use ring3_conformance::block as conformance;
 use ring3_device::dma::Foreign;
@@ -18,72 +19,15 @@ use ring3_driver::nvme::{Controller, Options};
 use ring3_driver::registry::{self, Driver, Offer, Settings};
 use ring3_model::Timing;
 use ring3_model::fault::{Action, Rule};
-use ring3_model::nvme::NvmeHandle;
 use ring3_spec::nvme::Status;
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::opcode::nvm;
-use successor::{Successor, altered, through_json};
 
-/// The first process.
-struct First {
-    device: Arc<dyn Device>,
-    handle: NvmeHandle,
-    controller: Controller,
-}
+type First = hands::First<Controller>;
+type Left = hands::Left<Controller>;
 
 fn first(uri: &str, options: Options) -> First {
-    let device = nvme::device(uri);
-    let handle = device.handle();
-    let device: Arc<dyn Device> = Arc::new(device);
-    First { controller: Controller::open(device.clone(), options).unwrap(), device, handle }
-}
-
-/// What is left of it.
-struct Left {
-    device: Arc<dyn Device>,
-    controller: Saved,
-    queues: Vec<Saved>,
-}
-
-impl First {
-    fn queue(&self) -> Box<dyn Queue> {
-        self.controller.disk(1).unwrap().open_queue(16).unwrap()
-    }
-
-    fn buffer(&self, byte: u8) -> ring3_device::dma::DmaBuffer {
-        let buffer = self.device.dma().arena().alloc_pages(512).unwrap();
-        buffer.fill(byte);
-        buffer
-    }
-
-    /// Everything is dropped.
-    fn detach_all(mut self, queues: Vec<Box<dyn Queue>>) -> Left {
-        let leave = |mut queue: Box<dyn Queue>| {
-            let saved = detach(&mut *queue, &mut Vec::new(), Deadline::after(PATIENCE)).unwrap();
-            through_json(&saved)
-        };
-        let queues = queues.into_iter().map(leave).collect();
-        let controller = through_json(&self.controller.detach().unwrap());
-        drop(self.controller);
-        Left { device: Successor::of(&self.device), controller, queues }
-    }
-}
-
-impl Left {
-    fn resume(&self) -> (Controller, Vec<Box<dyn Queue>>) {
-        let controller = Controller::resume(self.device.clone(), None, &self.controller).unwrap();
-        let disk = controller.disk(1).unwrap();
-        let queues = self.queues.iter().map(|saved| disk.resume_queue(saved).unwrap()).collect();
-        (controller, queues)
-    }
-
-    fn refusal(&self, controller: &Saved) -> Error {
-        let unclaimed = self.device.dma().arena().unclaimed();
-        let refused =
-            Controller::resume(self.device.clone(), None, controller).err().expect("it is refused");
-        assert_eq!(self.device.dma().arena().unclaimed(), unclaimed, "{refused}");
-        refused
-    }
+    First::open(uri, options)
 }
 
 #[test]
@@ -316,19 +260,7 @@ fn what_was_copied_ends_before_a_queue_is_detached_and_what_follows_is_resumed()
 
 #[test]
 fn a_detached_controller_is_of_no_use_to_its_last_driver() {
-    let mut first = first("", Options::default());
-    let disk = first.controller.disk(1).unwrap();
-    first.controller.detach().unwrap();
-    for error in [
-        disk.open_queue(4).err().unwrap(),
-        first.controller.reset().unwrap_err(),
-        first.controller.detach().unwrap_err(),
-    ] {
-        assert!(error.to_string().contains("it was detached"), "{error}");
-    }
-    let before = first.handle.counters();
-    drop((first.controller, disk));
-    assert_eq!(first.handle.counters(), before);
+    is_of_no_use(first("", Options::default()), Controller::reset, |handle| handle.counters());
 }
 
 #[test]
@@ -362,70 +294,48 @@ fn left() -> Left {
 
 #[test]
 fn a_state_that_is_not_the_controllers_is_refused_and_changes_nothing() {
-    let left = left();
-    let is_invalid = |error: Error| assert!(matches!(error, Error::Invalid(_)), "{error}");
-    is_invalid(left.refusal(&left.queues[0]));
-    is_invalid(left.refusal(&Saved { version: 2, ..left.controller.clone() }));
-    for change in [
-        |state: &mut serde_json::Value| state["cap"] = 1.into(),
-        |state: &mut serde_json::Value| state["generation"] = u32::MAX.into(),
-        |state: &mut serde_json::Value| state["vectors"] = 77.into(),
-        |state: &mut serde_json::Value| state["queues"] = vec![1, 1].into(),
-        |state: &mut serde_json::Value| state["queues"] = vec![200].into(),
-        |state: &mut serde_json::Value| state["admin"]["page"]["offset"] = 1.into(),
-        |state: &mut serde_json::Value| state["admin"]["page"]["region"] = 9.into(),
-        |state: &mut serde_json::Value| state["admin"]["next_id"] = 0xffff.into(),
-        |state: &mut serde_json::Value| state["admin"]["submission"]["state"]["size"] = 16.into(),
-        |state: &mut serde_json::Value| {
-            state["admin"]["submission"]["state"]["committed"] = 77.into()
-        },
-        |state: &mut serde_json::Value| {
-            state["admin"]["completion"]["memory"] = state["admin"]["page"].clone()
-        },
-        |state: &mut serde_json::Value| state["namespaces"][0]["info"]["block_size"] = 0.into(),
-        |state: &mut serde_json::Value| drop(state["traits"].take()),
+    left().refuses_controllers(&[
+        |state| state["cap"] = 1.into(),
+        |state| state["generation"] = u32::MAX.into(),
+        |state| state["vectors"] = 77.into(),
+        |state| state["queues"] = vec![1, 1].into(),
+        |state| state["queues"] = vec![200].into(),
+        |state| state["admin"]["page"]["offset"] = 1.into(),
+        |state| state["admin"]["page"]["region"] = 9.into(),
+        |state| state["admin"]["next_id"] = 0xffff.into(),
+        |state| state["admin"]["submission"]["state"]["size"] = 16.into(),
+        |state| state["admin"]["submission"]["state"]["committed"] = 77.into(),
+        |state| state["admin"]["completion"]["memory"] = state["admin"]["page"].clone(),
+        |state| state["namespaces"][0]["info"]["block_size"] = 0.into(),
+        |state| drop(state["traits"].take()),
         // Found by `ring3 faults hunt --only saved`: the next flush, or write, went beyond the end
         // of its numbers.
-        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["begun"] = u64::MAX.into(),
-        |state: &mut serde_json::Value| {
-            state["namespaces"][0]["cache"]["covering"] = u64::MAX.into()
-        },
-        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["flushed"] = 77.into(),
-        |state: &mut serde_json::Value| state["namespaces"][0]["cache"]["failed"] = 77.into(),
-    ] {
-        is_invalid(left.refusal(&altered(&left.controller, change)));
-    }
-    assert_eq!(left.resume().1[0].in_flight(), 1);
+        |state| state["namespaces"][0]["cache"]["begun"] = u64::MAX.into(),
+        |state| state["namespaces"][0]["cache"]["covering"] = u64::MAX.into(),
+        |state| state["namespaces"][0]["cache"]["flushed"] = 77.into(),
+        |state| state["namespaces"][0]["cache"]["failed"] = 77.into(),
+    ]);
 }
 
 #[test]
 fn a_state_that_is_not_the_queues_is_refused_and_changes_nothing() {
-    let left = left();
-    let controller = Controller::resume(left.device.clone(), None, &left.controller).unwrap();
-    let (disk, saved) = (controller.disk(1).unwrap(), &left.queues[0]);
-    let unclaimed = left.device.dma().arena().unclaimed();
-    for change in [
-        |state: &mut serde_json::Value| state["namespace"] = 2.into(),
-        |state: &mut serde_json::Value| state["serial"] = "another".into(),
-        |state: &mut serde_json::Value| state["id"] = 2.into(),
-        |state: &mut serde_json::Value| state["slots"] = 0.into(),
-        |state: &mut serde_json::Value| state["slots"] = 17.into(),
-        |state: &mut serde_json::Value| state["slots"] = 1024.into(),
-        |state: &mut serde_json::Value| state["submission"]["state"]["tail"] = 100.into(),
-        |state: &mut serde_json::Value| state["lists"] = state["submission"]["memory"].clone(),
-        |state: &mut serde_json::Value| state["held"][0]["id"] = 0x8000.into(),
-        |state: &mut serde_json::Value| state["held"][0]["request"]["blocks"] = 2.into(),
-        |state: &mut serde_json::Value| state["held"][0]["request"]["data"][0]["len"] = 1024.into(),
-        |state: &mut serde_json::Value| {
+    left().refuses_queues(&[
+        |state| state["namespace"] = 2.into(),
+        |state| state["serial"] = "another".into(),
+        |state| state["id"] = 2.into(),
+        |state| state["slots"] = 0.into(),
+        |state| state["slots"] = 17.into(),
+        |state| state["slots"] = 1024.into(),
+        |state| state["submission"]["state"]["tail"] = 100.into(),
+        |state| state["lists"] = state["submission"]["memory"].clone(),
+        |state| state["held"][0]["id"] = 0x8000.into(),
+        |state| state["held"][0]["request"]["blocks"] = 2.into(),
+        |state| state["held"][0]["request"]["data"][0]["len"] = 1024.into(),
+        |state| {
             let twice = state["held"][0].clone();
             state["held"].as_array_mut().unwrap().push(twice);
         },
-    ] {
-        let error = disk.resume_queue(&altered(saved, change)).err().expect("it is refused");
-        assert!(matches!(error, Error::Invalid(_)), "{error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{error}");
-    }
-    assert_eq!(disk.resume_queue(saved).unwrap().in_flight(), 1);
+    ]);
 }
 
 #[test]

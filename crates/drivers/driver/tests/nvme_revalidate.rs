@@ -1,5 +1,6 @@
 //! Who comes back from a reset: another controller, or another medium.
 
+mod disks;
 mod nvme;
 
 use nvme::{Bench, Outcome, bench_with, execute, finish, succeed};
@@ -60,7 +61,7 @@ fn nothing_is_repeated_on_a_namespace_that_is_another_one() {
     for change in changes {
         let device = nvme::device("");
         device.handle().change(1, Change::Unique([1; 24]));
-        let bench = nvme::bench_of(device, Options::default());
+        let bench = Bench::of(device, Options::default()).unwrap();
         let mut queue = bench.queue(4);
         assert_eq!(
             write_over(&bench, &mut *queue, |handle| handle.change(1, change)).of(1),
@@ -121,7 +122,7 @@ fn a_notice_of_changed_namespaces_says_what_has_become_of_each() {
     // The fourth is there to be attached later.
     let device = nvme::device(",namespaces=4");
     device.handle().change(4, Change::Detached);
-    let bench = nvme::bench_of(device, Options::default());
+    let bench = Bench::of(device, Options::default()).unwrap();
     let mut queues = [1, 2, 3].map(|id| bench.controller.disk(id).unwrap().open_queue(4).unwrap());
     bench.handle.change(1, Change::Resized(128 << 20));
     bench.handle.change(2, Change::Attached(shape(64 << 20, 12)));

@@ -3,6 +3,7 @@
 
 #[allow(clippy::duplicate_mod, reason = "both have the same owner")]
 mod ahci;
+mod disks;
 mod nvme;
 
 use std::time::{Duration, Instant};

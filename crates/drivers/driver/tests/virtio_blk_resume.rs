@@ -15,7 +15,7 @@ use ring3_driver::virtio::blk::{Disk, Options};
 use ring3_model::Timing;
 use ring3_model::virtio::blk::{VirtioBlkHandle, open};
 use serde_json::json;
-use successor::{Successor, altered, through_json};
+use successor::{Successor, altered, refuses, through_json};
 
 /// Both layouts, requests in the queue itself, no cache.
 const LAYOUTS: [&str; 4] = ["", ",packed=on", ",indirect=off,packed=on", ",cache=off,events=off"];
@@ -188,15 +188,7 @@ fn a_disk_that_was_reset_has_no_more_queues_than_the_device() {
 fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let left = left("");
     let disk = Disk::resume(left.device.clone(), None, &left.disk).unwrap();
-    let unclaimed = left.device.dma().arena().unclaimed();
-    let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let error = disk
-            .resume_queue(&altered(&left.queue, change))
-            .err()
-            .unwrap_or_else(|| panic!("{what} was taken"));
-        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
-    };
+    let refused = refuses(&*left.device, &left.queue, |queue| disk.resume_queue(queue));
     refused("another disk's", &|state| state["serial"] = json!("another"));
     // One that was smaller is this one before it grew.
     refused("a larger disk's", &|state| state["blocks"] = json!(1u64 << 40));
@@ -230,13 +222,8 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
 #[test]
 fn a_state_that_is_another_disks_is_refused() {
     let left = left("");
-    let unclaimed = left.device.dma().arena().unclaimed();
-    let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let resumed = Disk::resume(left.device.clone(), None, &altered(&left.disk, change));
-        let error = resumed.err().unwrap_or_else(|| panic!("{what} was taken"));
-        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
-    };
+    let refused =
+        refuses(&*left.device, &left.disk, |disk| Disk::resume(left.device.clone(), None, disk));
     refused("another size", &|state| state["info"]["blocks"] = json!(7));
     refused("features that it has not", &|state| state["features"] = json!(u64::MAX));
     refused("fewer features than were agreed upon", &|state| {

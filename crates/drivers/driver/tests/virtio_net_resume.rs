@@ -1,13 +1,13 @@
 //! virtio network cards that change hands while they go.
 
+mod cards;
 mod successor;
 
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_backend::OpenOptions;
-use ring3_class::Saved;
+use cards::{MEMORY, frame, leave, received, sends_again};
 use ring3_class::net::{Filter, Mac, Multicast, Nic, Packet, Queue, QueueSettings};
 use ring3_device::{Device, Error};
 use ring3_driver::registry::{Driver, Offer, Settings};
@@ -15,27 +15,13 @@ use ring3_driver::virtio::net::{Card, Options};
 use ring3_model::virtio::net::{InjectedFault, VirtioNetHandle, open};
 use ring3_spec::virtio::net;
 use serde_json::json;
-use successor::{Successor, altered, through_json};
+use successor::{altered, refuses};
 
-const MEMORY: OpenOptions =
-    OpenOptions { arena: 8 << 20, below: u64::MAX, unprotected: false, memory: None };
 const SETTINGS: QueueSettings =
     QueueSettings { rx_depth: 16, tx_depth: 16, mtu: 1500, rx_room: 1536 };
 const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 7];
 
-/// What the first process has left: the device, its memory, and what it has written down.
-struct Left {
-    device: Arc<dyn Device>,
-    handle: VirtioNetHandle,
-    card: Saved,
-    queue: Saved,
-}
-
-fn frame(number: u8) -> Vec<u8> {
-    let mut frame = vec![0x52, 0x54, 0x00, 0x12, 0x34, 0x56, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
-    frame.resize(100, number);
-    frame
-}
+type Left = cards::Left<VirtioNetHandle>;
 
 fn buffer(nic: &dyn Nic) -> Packet {
     Packet::new(nic.dma().arena().alloc(1600, 64).unwrap(), 64)
@@ -53,20 +39,11 @@ fn left_after(options: &str, before: impl FnOnce(&Card, &VirtioNetHandle, &mut d
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let nic = Card::open(device.clone(), Options::default()).unwrap();
-    let mut queue = nic.open_queues(1, &SETTINGS).unwrap().remove(0);
-    let mut batch: Vec<Packet> = (0..16).map(|_| buffer(&nic)).collect();
-    assert_eq!(queue.rx_provide(&mut batch).count, 16);
+    let mut queue = cards::queue(&nic, &SETTINGS, || buffer(&nic));
     before(&nic, &handle, &mut *queue);
     handle.send(&frame(1));
-    let mut packet = Packet { token: 5, ..buffer(&nic) };
-    packet.fill(&frame(9)).unwrap();
-    assert_eq!(queue.tx_provide(&mut [packet]).count, 1);
-    assert!(matches!(nic.detach(), Err(Error::Busy(_))), "a card was left whose queue is open");
-    let queue = through_json(&queue.detach().unwrap());
-    let card = through_json(&nic.detach().unwrap());
-    assert!(nic.link().is_err(), "a card that was left still answers");
-    drop(nic);
-    Left { device: Successor::of(&device), handle, card, queue }
+    let packet = buffer(&nic);
+    leave(&device, handle, nic, queue, packet, Card::detach)
 }
 
 /// Sends a packet of three pieces, whose tokens are 10 to 12.
@@ -77,17 +54,6 @@ fn send_pieces(nic: &dyn Nic, queue: &mut dyn Queue) {
         piece.meta.set_more(piece.token < 12);
     }
     assert_eq!(queue.tx_provide(&mut pieces).count, 3);
-}
-
-fn received(queue: &mut dyn Queue) -> Vec<u8> {
-    let mut batch: [Packet; 16] = Default::default();
-    let count = queue.rx_return(&mut batch).unwrap();
-    let last = |packet: &Packet| {
-        let mut byte = [0];
-        packet.read(packet.len - 1, &mut byte).unwrap();
-        byte[0]
-    };
-    batch[..count].iter().map(last).collect()
 }
 
 #[test]
@@ -103,9 +69,7 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
         assert_eq!((queue.outstanding(), left.handle.status()), ((16, 1), status), "{options}");
         left.handle.send(&frame(3));
         assert_eq!(received(&mut *queue), [1, 2, 3], "{options}");
-        let mut back = [Packet::default()];
-        assert_eq!((queue.tx_return(&mut back).unwrap(), back[0].token), (1, 5));
-        assert_eq!(queue.tx_provide(&mut back).count, 1);
+        sends_again(&mut *queue);
         assert_eq!(left.handle.sent(), [frame(9), frame(9)], "{options}");
         assert_eq!(nic.counters().unwrap().rx_packets, 3);
         assert!(nic.resume_queues(from_ref(&left.queue)).is_err(), "a queue was resumed twice");
@@ -179,13 +143,8 @@ fn links_that_no_packets_have_are_refused() {
             }
         });
         let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
-        let unclaimed = left.device.dma().arena().unclaimed();
-        let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-            let error = nic.resume_queues(from_ref(&altered(&left.queue, change))).err();
-            let error = error.unwrap_or_else(|| panic!("{what} was taken"));
-            assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-            assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
-        };
+        let refused =
+            refuses(&*left.device, &left.queue, |queue| nic.resume_queues(from_ref(queue)));
         let held = left.queue.state["transmit"]["held"].as_array().unwrap();
         assert_eq!((held.len(), &held[next]["number"]), (next + 1, &json!(3)), "{held:?}");
         refused("a piece that follows itself", &|state| {
@@ -259,14 +218,7 @@ fn a_card_that_was_reset_meanwhile_is_given_up_and_its_queue_opened_anew() {
 fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
     let left = left("");
     let nic = Card::resume(left.device.clone(), None, &left.card).unwrap();
-    let unclaimed = left.device.dma().arena().unclaimed();
-    let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let queue = altered(&left.queue, change);
-        let error =
-            nic.resume_queues(from_ref(&queue)).err().unwrap_or_else(|| panic!("{what} was taken"));
-        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
-    };
+    let refused = refuses(&*left.device, &left.queue, |queue| nic.resume_queues(from_ref(queue)));
     refused("another card's", &|state| state["mac"] = json!("02:00:00:00:00:01"));
     refused("smaller buffers than the card was told", &|state| {
         state["settings"]["rx_room"] = json!(4096)
@@ -302,13 +254,8 @@ fn a_queue_that_cannot_have_been_is_refused_and_its_memory_stays_taken() {
 #[test]
 fn a_state_that_is_another_cards_is_refused() {
     let left = left("");
-    let unclaimed = left.device.dma().arena().unclaimed();
-    let refused = |what: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        let resumed = Card::resume(left.device.clone(), None, &altered(&left.card, change));
-        let error = resumed.err().unwrap_or_else(|| panic!("{what} was taken"));
-        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
-        assert_eq!(left.device.dma().arena().unclaimed(), unclaimed, "{what}");
-    };
+    let refused =
+        refuses(&*left.device, &left.card, |card| Card::resume(left.device.clone(), None, card));
     // One that has the address which its filter wants may have been given it.
     refused("another address", &|state| {
         state["mac"] = json!("02:00:00:00:00:01");

@@ -40,6 +40,9 @@ pub struct Prepare {
     /// How often a network card may interrupt; as its driver thinks best if `None`.
     #[serde(default)]
     pub throttle: Option<String>,
+    /// What the user wants otherwise than the driver's table of quirks has it: `NAME` or `no-NAME`.
+    #[serde(default)]
+    pub quirks: Vec<String>,
     /// Queues of each disk.
     pub queues: u16,
     /// Requests of each queue.

@@ -107,7 +107,8 @@ impl Claim {
             OpenOptions { arena: needs.arena, unprotected: self.unprotected, below, memory: None };
         let device = ring3_backend::open(&self.device, memory).map_err(failed)?;
         let Requirements { queues, max_transfer, poll, .. } = *needs;
-        let settings = Settings { queues, max_transfer, poll, ..self.settings.clone() };
+        let quirks = self.settings.quirks.clone().here();
+        let settings = Settings { queues, max_transfer, poll, quirks, ..self.settings.clone() };
         let Opened { offers, refused, controller } =
             Driver::open(device.clone(), self.family, &settings).map_err(failed)?;
         let (mut disks, mut nics) = (Vec::new(), Vec::new());
@@ -131,6 +132,11 @@ impl Claim {
         if self.settings.throttle.is_some() {
             return Err(ring3_device::Error::Unsupported(
                 "--throttle: its server's process was told how often it interrupts".into(),
+            ));
+        }
+        if !self.settings.quirks.overrides.is_empty() {
+            return Err(ring3_device::Error::Unsupported(
+                "--quirk: its server's process was told about it".into(),
             ));
         }
         let mut attached =

@@ -134,6 +134,7 @@ fn prepare() -> Prepare {
         part,
         interrupts,
         throttle: None,
+        quirks: Vec::new(),
         queues: 2,
         depth: 64,
         max_bytes: 1 << 18,

@@ -21,7 +21,7 @@ pub use driver::{
     Access, Bar, Config, Identity, Interrupt, Interrupts, Kind, Manifest, Match, Memory, Name,
     Restart, State, Thread, Threads, Vectors,
 };
-pub use own::{drivers, find, hosted, part, system_calls};
+pub use own::{check_quirks, drivers, find, hosted, part, system_calls};
 pub use part::{Part, Role, SystemCalls};
 
 /// A manifest that cannot be used, and why.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use ring3_quirks::{Overrides, Table};
+
 use crate::{Error, Identity, Manifest, Part, Role};
 
 const DRIVERS: [&str; 7] = [
@@ -14,6 +16,10 @@ const DRIVERS: [&str; 7] = [
     include_str!("../../../drivers/driver/src/virtio/blk/manifest.toml"),
     include_str!("../../../drivers/driver/src/virtio/net/manifest.toml"),
 ];
+
+/// The tables of quirks, each with the family of its driver.
+const QUIRKS: [(&str, &str); 1] =
+    [("nvme", include_str!("../../../drivers/driver/src/nvme/quirks.toml"))];
 
 const PARTS: [&str; 7] = [
     include_str!("../../../access/backend/src/lease/manifest.toml"),
@@ -38,6 +44,27 @@ pub fn drivers(family: Option<&str>) -> impl Iterator<Item = &'static Manifest> 
     OWN.0
         .iter()
         .filter(move |manifest| family.is_none_or(|family| manifest.driver.family == family))
+}
+
+/// Fails if one of `words` is no quirk that the drivers of `family`, or any driver if none is
+/// named, can be told of; says which there are.
+pub fn check_quirks(family: Option<&str>, words: &[String]) -> Result<(), String> {
+    if words.is_empty() {
+        return Ok(());
+    }
+    let tables = QUIRKS
+        .iter()
+        .filter(|(of, _)| family.is_none_or(|family| family == *of))
+        .filter_map(|(_, text)| Table::parse(text).ok());
+    let overrides = Overrides(words.to_owned());
+    let mut wrong = "its driver knows none: leave them out".to_owned();
+    for table in tables {
+        match overrides.check(&table) {
+            Ok(()) => return Ok(()),
+            Err(why) => wrong = why,
+        }
+    }
+    Err(wrong)
 }
 
 /// What any driver has that ring3 hosts and has not written. Which functions each drives it says
@@ -94,6 +121,16 @@ mod tests {
             device: 0x10d3,
             class: 0x02_00_00
         }));
+    }
+
+    #[test]
+    fn a_quirk_is_known_to_the_drivers_family() {
+        let check = |family, word: &str| check_quirks(family, &[word.to_owned()]);
+        for family in [None, Some("nvme")] {
+            assert!(check(family, "bogus-nid").is_ok() && check(family, "no-bogus-nid").is_ok());
+            assert!(check(family, "bogus").unwrap_err().contains("bogus-nid, broken-apst"));
+        }
+        assert!(check(Some("ata"), "bogus-nid").is_err());
     }
 
     #[test]

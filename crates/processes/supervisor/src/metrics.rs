@@ -21,166 +21,121 @@ const STATES: [(State, &str); 10] = [
     (State::Sleeping, "sleeping"),
 ];
 
-/// A metric of each device: name, type, help, value; none where it does not apply.
-type OfDevice = (&'static str, &'static str, &'static str, fn(&DeviceStatus) -> Option<f64>);
-/// A metric of each disk.
-type OfDisk = (&'static str, &'static str, &'static str, fn(&DiskStatus) -> f64);
+/// A metric of each `T`: name, help, value. The type is in the name: see [`head`].
+type Of<T, V = f64> = (&'static str, &'static str, fn(&T) -> V);
 
-/// A metric of each interface.
-type OfInterface = (&'static str, &'static str, &'static str, fn(&InterfaceStatus) -> f64);
-
-const INTERFACE: [OfInterface; 12] = [
-    ("ring3_interface_up", "gauge", "1 if somebody has set the interface up.", |interface| {
-        f64::from(u8::from(interface.up))
+const INTERFACE: [Of<InterfaceStatus>; 12] = [
+    ("ring3_interface_up", "1 if somebody has set the interface up.", |lan| {
+        f64::from(u8::from(lan.up))
     }),
-    ("ring3_interface_carrier", "gauge", "1 if the interface has a carrier.", |interface| {
-        f64::from(u8::from(interface.carrier))
+    ("ring3_interface_carrier", "1 if the interface has a carrier.", |lan| {
+        f64::from(u8::from(lan.carrier))
     }),
-    (
-        "ring3_interface_mtu_bytes",
-        "gauge",
-        "Most bytes of a packet without its Ethernet header.",
-        |interface| interface.mtu as f64,
-    ),
+    ("ring3_interface_mtu_bytes", "Most bytes of a packet without its Ethernet header.", |lan| {
+        lan.mtu as f64
+    }),
     (
         "ring3_interface_receive_packets_total",
-        "counter",
         "Packets received, as the kernel counts them.",
-        |interface| interface.rx_packets as f64,
+        |lan| lan.rx_packets as f64,
     ),
-    ("ring3_interface_receive_bytes_total", "counter", "Bytes of them.", |interface| {
-        interface.rx_bytes as f64
-    }),
+    ("ring3_interface_receive_bytes_total", "Bytes of them.", |lan| lan.rx_bytes as f64),
     (
         "ring3_interface_receive_drop_total",
-        "counter",
         "Received packets for which there was no place.",
-        |interface| interface.rx_dropped as f64,
+        |lan| lan.rx_dropped as f64,
     ),
-    (
-        "ring3_interface_transmit_packets_total",
-        "counter",
-        "Packets sent, as the kernel counts them.",
-        |interface| interface.tx_packets as f64,
-    ),
-    ("ring3_interface_transmit_bytes_total", "counter", "Bytes of them.", |interface| {
-        interface.tx_bytes as f64
+    ("ring3_interface_transmit_packets_total", "Packets sent, as the kernel counts them.", |lan| {
+        lan.tx_packets as f64
+    }),
+    ("ring3_interface_transmit_bytes_total", "Bytes of them.", |lan| lan.tx_bytes as f64),
+    ("ring3_interface_transmit_drop_total", "Packets that waited in vain to be sent.", |lan| {
+        lan.tx_dropped as f64
     }),
     (
-        "ring3_interface_transmit_drop_total",
-        "counter",
-        "Packets that waited in vain to be sent.",
-        |interface| interface.tx_dropped as f64,
-    ),
-    (
         "ring3_card_receive_missed_total",
-        "counter",
         "Received packets for which the card had no buffer.",
-        |interface| interface.rx_missed as f64,
+        |lan| lan.rx_missed as f64,
     ),
-    (
-        "ring3_card_receive_errors_total",
-        "counter",
-        "Received packets that were damaged.",
-        |interface| interface.rx_errors as f64,
-    ),
-    (
-        "ring3_card_transmit_lost_total",
-        "counter",
-        "Packets that were lost with a reset of the card.",
-        |interface| interface.tx_lost as f64,
-    ),
+    ("ring3_card_receive_errors_total", "Received packets that were damaged.", |lan| {
+        lan.rx_errors as f64
+    }),
+    ("ring3_card_transmit_lost_total", "Packets that were lost with a reset of the card.", |lan| {
+        lan.tx_lost as f64
+    }),
 ];
 
-const DEVICE: [OfDevice; 8] = [
+/// A metric without a value does not apply to the device.
+const DEVICE: [Of<DeviceStatus, Option<f64>>; 8] = [
     (
         "ring3_device_state_since_seconds",
-        "gauge",
         "When the device came into its state, in seconds since 1970.",
         |device| Some(device.since as f64),
     ),
     (
         "ring3_device_restarts_total",
-        "counter",
         "Drivers that have died since the supervisor began.",
         |device| Some(device.restarts as f64),
     ),
-    (
-        "ring3_device_upgrades_total",
-        "counter",
-        "Drivers that were replaced by a hand-over.",
-        |device| Some(device.upgrades as f64),
-    ),
+    ("ring3_device_upgrades_total", "Drivers that were replaced by a hand-over.", |device| {
+        Some(device.upgrades as f64)
+    }),
     (
         "ring3_device_last_outage_seconds",
-        "gauge",
         "From the death of the last driver that died to all disks being served again.",
         |device| device.outages.first()?.total_ms.map(|ms| ms / 1e3),
     ),
     (
         "ring3_device_interrupts_total",
-        "counter",
         "Interrupts of the device since its driver began.",
         |device| Some(device.interrupts as f64),
     ),
     (
         "ring3_device_iommu_faults_total",
-        "counter",
         "Faults that the IOMMU has reported of the device.",
         |device| Some(device.iommu_faults as f64),
     ),
-    (
-        "ring3_driver_cpu_seconds_total",
-        "counter",
-        "Processor time of the driver's process.",
-        |device| Some(device.cpu_ms as f64 / 1e3),
-    ),
+    ("ring3_driver_cpu_seconds_total", "Processor time of the driver's process.", |device| {
+        Some(device.cpu_ms as f64 / 1e3)
+    }),
     (
         "ring3_driver_resident_memory_bytes",
-        "gauge",
         "Resident memory of the driver's process, without the DMA memory.",
         |device| Some(device.memory as f64),
     ),
 ];
 
-const DISK: [OfDisk; 8] = [
-    ("ring3_disk_size_bytes", "gauge", "Size of the disk.", |disk| disk.bytes as f64),
+const DISK: [Of<DiskStatus>; 8] = [
+    ("ring3_disk_size_bytes", "Size of the disk.", |disk| disk.bytes as f64),
     (
         "ring3_disk_reads_completed_total",
-        "counter",
         "Reads that have ended, as the kernel counts them.",
         |disk| disk.reads as f64,
     ),
     (
         "ring3_disk_writes_completed_total",
-        "counter",
         "Writes that have ended, as the kernel counts them.",
         |disk| disk.writes as f64,
     ),
-    ("ring3_disk_read_bytes_total", "counter", "Bytes that were read.", |disk| {
-        disk.bytes_read as f64
-    }),
-    ("ring3_disk_written_bytes_total", "counter", "Bytes that were written.", |disk| {
+    ("ring3_disk_read_bytes_total", "Bytes that were read.", |disk| disk.bytes_read as f64),
+    ("ring3_disk_written_bytes_total", "Bytes that were written.", |disk| {
         disk.bytes_written as f64
     }),
-    ("ring3_disk_io_seconds_total", "counter", "What all requests took, added up.", |disk| {
+    ("ring3_disk_io_seconds_total", "What all requests took, added up.", |disk| {
         disk.io_ms as f64 / 1e3
     }),
-    ("ring3_disk_requests_in_flight", "gauge", "Requests that have begun and not ended.", |disk| {
+    ("ring3_disk_requests_in_flight", "Requests that have begun and not ended.", |disk| {
         disk.in_flight as f64
     }),
-    (
-        "ring3_disk_errors_total",
-        "counter",
-        "Requests that the driver has ended with an error.",
-        |disk| disk.errors as f64,
-    ),
+    ("ring3_disk_errors_total", "Requests that the driver has ended with an error.", |disk| {
+        disk.errors as f64
+    }),
 ];
 
 /// The metrics of `devices`, in the text format \[PROM\].
 pub fn text(devices: &[DeviceStatus]) -> String {
     let mut text = String::new();
-    head(&mut text, "ring3_device_info", "gauge", "What the device and its driver are; always 1.");
+    head(&mut text, "ring3_device_info", "What the device and its driver are; always 1.");
     for device in devices {
         line(
             &mut text,
@@ -189,12 +144,7 @@ pub fn text(devices: &[DeviceStatus]) -> String {
             1.0,
         );
     }
-    head(
-        &mut text,
-        "ring3_device_state",
-        "gauge",
-        "1 for the state in which the device is, 0 for the others.",
-    );
+    head(&mut text, "ring3_device_state", "1 for the state in which the device is, else 0.");
     for device in devices {
         for (state, name) in STATES {
             let is_in = f64::from(u8::from(device.state == state));
@@ -206,40 +156,38 @@ pub fn text(devices: &[DeviceStatus]) -> String {
             );
         }
     }
-    for (name, kind, help, value) in DEVICE {
-        head(&mut text, name, kind, help);
+    for (name, help, value) in DEVICE {
+        head(&mut text, name, help);
         for device in devices {
             value(device)
                 .into_iter()
                 .for_each(|value| line(&mut text, name, &[("device", &device.name)], value));
         }
     }
-    for (name, kind, help, value) in DISK {
-        head(&mut text, name, kind, help);
-        for (device, disk) in
-            devices.iter().flat_map(|device| device.disks.iter().map(move |disk| (device, disk)))
-        {
-            let called = disk.link.as_deref().unwrap_or(&disk.path);
-            line(&mut text, name, &[("device", &device.name), ("disk", called)], value(disk));
+    for (name, help, value) in DISK {
+        head(&mut text, name, help);
+        for device in devices {
+            for disk in &device.disks {
+                let called = disk.link.as_deref().unwrap_or(&disk.path);
+                line(&mut text, name, &[("device", &device.name), ("disk", called)], value(disk));
+            }
         }
     }
-    for (name, kind, help, value) in INTERFACE {
-        head(&mut text, name, kind, help);
-        for (device, interface) in
-            devices.iter().flat_map(|device| device.interfaces.iter().map(move |one| (device, one)))
-        {
-            line(
-                &mut text,
-                name,
-                &[("device", &device.name), ("interface", &interface.name)],
-                value(interface),
-            );
+    for (name, help, value) in INTERFACE {
+        head(&mut text, name, help);
+        for device in devices {
+            for lan in &device.interfaces {
+                let labels = [("device", &*device.name), ("interface", &*lan.name)];
+                line(&mut text, name, &labels, value(lan));
+            }
         }
     }
     text
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+/// What counts has `_total` at its name's end, and nothing else has.
+fn head(text: &mut String, name: &str, help: &str) {
+    let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
     // Writing to a string does not fail.
     let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
 }

@@ -26,18 +26,10 @@ struct Line {
 /// Where a cell comes from.
 #[derive(Clone, Copy)]
 enum Source {
-    /// A row's summary: part, workload, placement, metric.
-    Row(&'static str, &'static str, &'static str, &'static str),
-    /// That of the best of the kernel's placements.
+    /// A quantity of a row: part, workload, placement.
+    Of(Quantity, &'static str, &'static str, &'static str),
+    /// The metric of a workload in the best of the kernel's placements.
     Best(&'static str, &'static str, &'static str),
-    /// Instructions of the machine for each KiB that TCP has moved: what the processor did in a
-    /// second by the instruction clock, idle time left out, over the bytes of that second.
-    PerKib(&'static str, &'static str, &'static str),
-    /// Microseconds of a packet's way there and back, of a load that has one under way: the peer's
-    /// time and the cable's are in it.
-    RoundTrip(&'static str, &'static str, &'static str),
-    /// Instructions for a KiB where bytes per instruction were measured.
-    OfBytes(&'static str, &'static str, &'static str),
     /// Nothing of the driver is in the kernel.
     Nothing,
     /// Pings that were lost, for each kill.
@@ -54,15 +46,29 @@ enum Source {
     Unsplit,
 }
 
-use Source::{
-    Best, Kept, Lost, No, NotSplit, Nothing, OfBytes, PerKib, RoundTrip, Row as At, Unsplit, Wrong,
-};
+/// How a figure follows from what was measured.
+#[derive(Clone, Copy)]
+enum Quantity {
+    /// It is the summary of this metric.
+    At(&'static str),
+    /// Instructions of the machine for each KiB that TCP has moved: what the processor did in a
+    /// second by the instruction clock, idle time left out, over the bytes of that second.
+    PerKib,
+    /// Microseconds of a packet's way there and back, of a load that has one under way: the peer's
+    /// time and the cable's are in it.
+    RoundTrip,
+    /// Instructions for a KiB where bytes per instruction were measured.
+    OfBytes,
+}
 
-const KERNEL_DIES: &str = "not tried: a driver of the kernel has no process to kill";
-const MACHINE: &str =
-    "not tried: the kernel's memory is the driver's, and a crash is the machine's";
-const USER_HALF: &str = "calls of ethtool, until the next user half is there; packets go on";
+use Quantity::{At, OfBytes, PerKib, RoundTrip};
+use Source::{Best, Kept, Lost, No, NotSplit, Nothing, Of, Unsplit, Wrong};
+
 const NO_ECHO: &str = "not measured: ring3 split bench has no load with one packet under way";
+const KERNEL_DIES: Source = No("not tried: a driver of the kernel has no process to kill");
+const MACHINE: Source =
+    No("not tried: the kernel's memory is the driver's, and a crash is the machine's");
+const USER_HALF: Source = No("calls of ethtool, until the next user half is there; packets go on");
 
 const fn line(
     device: &'static str,
@@ -73,224 +79,160 @@ const fn line(
     Line { device, what, metric, sources }
 }
 
+/// A quantity of the part that measures all four places.
+const fn four(quantity: Quantity, workload: &'static str) -> [Source; 4] {
+    const PART: &str = "split-e1000";
+    [
+        Of(quantity, PART, workload, "original"),
+        Of(quantity, PART, workload, "native"),
+        Of(quantity, PART, workload, "hosted"),
+        Of(quantity, PART, workload, "split"),
+    ]
+}
+
+/// A quantity of a part that measures three places of a card, and the last cell.
+const fn card(
+    quantity: Quantity,
+    part: &'static str,
+    workload: &'static str,
+    split: Source,
+) -> [Source; 4] {
+    [
+        Of(quantity, part, workload, "kernel"),
+        Of(quantity, part, workload, "export"),
+        Of(quantity, part, workload, "hosted"),
+        split,
+    ]
+}
+
+/// A metric of the disk, whose hosted driver has a part of its own.
+const fn disk(
+    [part, hosted]: [&'static str; 2],
+    workload: &'static str,
+    metric: &'static str,
+) -> [Source; 4] {
+    [
+        Best(part, workload, metric),
+        Of(At(metric), part, workload, "export"),
+        Of(At(metric), hosted, workload, "hosted"),
+        Unsplit,
+    ]
+}
+
+/// A line about the driver's lines that stay in the kernel.
+const fn kept_lines(
+    device: &'static str,
+    part: &'static str,
+    driver: &'static str,
+    split: Source,
+) -> Line {
+    let all = Of(At("lines"), part, "plan", driver);
+    let sources = [all, Nothing, Nothing, split];
+    line(device, "lines of the driver in the kernel", "kernel_lines", sources)
+}
+
+/// A line about the outage after a kill: part, workload and placement of two places.
+const fn silence(
+    device: &'static str,
+    native: [&'static str; 3],
+    hosted: [&'static str; 3],
+    split: Source,
+) -> Line {
+    const METRIC: &str = "outage_ms_p50";
+    let native = Of(At(METRIC), native[0], native[1], native[2]);
+    let hosted = Of(At(METRIC), hosted[0], hosted[1], hosted[2]);
+    line(device, "silence when it is killed", METRIC, [KERNEL_DIES, native, hosted, split])
+}
+
+/// A line about what a crash costs the users.
+const fn crash(device: &'static str, native: Source, hosted: Source, split: Source) -> Line {
+    line(device, "what a crash costs", "lost", [MACHINE, native, hosted, split])
+}
+
+const KIB: &str = "instructions_per_kib";
+const ECHO: &str = "UDP echo, one packet under way";
+const ECHO_LOAD: &str = "udp-64-echo-qd1";
+const OPERATIONS: [&str; 2] = ["disk-nvme", "disk-nvme-hosted"];
+const LATENCY: [&str; 2] = ["latency-nvme", "latency-nvme-hosted"];
+
 const LINES: [Line; 22] = [
-    line(
+    line("e1000", "TCP sent", "mbit_s", four(At("mbit_s"), "tcp-out")),
+    line("e1000", "TCP received", "mbit_s", four(At("mbit_s"), "tcp-in")),
+    line("e1000", "instructions for a KiB sent", KIB, four(PerKib, "tcp-out")),
+    line("e1000", "instructions for a KiB received", KIB, four(PerKib, "tcp-in")),
+    line("e1000", ECHO, "latency_us_mean", card(RoundTrip, "udp-e1000", ECHO_LOAD, No(NO_ECHO))),
+    kept_lines(
         "e1000",
-        "TCP sent",
-        "mbit_s",
-        [
-            At("split-e1000", "tcp-out", "original", "mbit_s"),
-            At("split-e1000", "tcp-out", "native", "mbit_s"),
-            At("split-e1000", "tcp-out", "hosted", "mbit_s"),
-            At("split-e1000", "tcp-out", "split", "mbit_s"),
-        ],
-    ),
-    line(
+        "plan-e1000",
         "e1000",
-        "TCP received",
-        "mbit_s",
-        [
-            At("split-e1000", "tcp-in", "original", "mbit_s"),
-            At("split-e1000", "tcp-in", "native", "mbit_s"),
-            At("split-e1000", "tcp-in", "hosted", "mbit_s"),
-            At("split-e1000", "tcp-in", "split", "mbit_s"),
-        ],
+        Of(At("kernel_lines"), "plan-e1000", "plan", "e1000"),
     ),
-    line(
+    silence(
         "e1000",
-        "instructions for a KiB sent",
-        "instructions_per_kib",
-        [
-            PerKib("split-e1000", "tcp-out", "original"),
-            PerKib("split-e1000", "tcp-out", "native"),
-            PerKib("split-e1000", "tcp-out", "hosted"),
-            PerKib("split-e1000", "tcp-out", "split"),
-        ],
+        ["outage-e1000", "ping", "supervised"],
+        ["outage-e1000-hosted", "ping", "hosted"],
+        Kept("split-e1000", "tcp-out"),
     ),
-    line(
-        "e1000",
-        "instructions for a KiB received",
-        "instructions_per_kib",
-        [
-            PerKib("split-e1000", "tcp-in", "original"),
-            PerKib("split-e1000", "tcp-in", "native"),
-            PerKib("split-e1000", "tcp-in", "hosted"),
-            PerKib("split-e1000", "tcp-in", "split"),
-        ],
-    ),
-    line(
-        "e1000",
-        "UDP echo, one packet under way",
-        "latency_us_mean",
-        [
-            RoundTrip("udp-e1000", "udp-64-echo-qd1", "kernel"),
-            RoundTrip("udp-e1000", "udp-64-echo-qd1", "export"),
-            RoundTrip("udp-e1000", "udp-64-echo-qd1", "hosted"),
-            No(NO_ECHO),
-        ],
-    ),
-    line(
-        "e1000",
-        "lines of the driver in the kernel",
-        "kernel_lines",
-        [
-            At("plan-e1000", "plan", "e1000", "lines"),
-            Nothing,
-            Nothing,
-            At("plan-e1000", "plan", "e1000", "kernel_lines"),
-        ],
-    ),
-    line(
-        "e1000",
-        "silence when it is killed",
-        "outage_ms_p50",
-        [
-            No(KERNEL_DIES),
-            At("outage-e1000", "ping", "supervised", "outage_ms_p50"),
-            At("outage-e1000-hosted", "ping", "hosted", "outage_ms_p50"),
-            Kept("split-e1000", "tcp-out"),
-        ],
-    ),
-    line(
-        "e1000",
-        "what a crash costs",
-        "lost",
-        [No(MACHINE), Lost("outage-e1000"), Lost("outage-e1000-hosted"), No(USER_HALF)],
-    ),
+    crash("e1000", Lost("outage-e1000"), Lost("outage-e1000-hosted"), USER_HALF),
     line(
         "e1000e",
         "TCP sent, peer outside of the guest",
         "mib_s",
-        [
-            At("tcp-e1000e", "tcp-64k-out", "kernel", "mib_s"),
-            At("tcp-e1000e", "tcp-64k-out", "export", "mib_s"),
-            At("tcp-e1000e", "tcp-64k-out", "hosted", "mib_s"),
-            Unsplit,
-        ],
+        card(At("mib_s"), "tcp-e1000e", "tcp-64k-out", Unsplit),
     ),
     line(
         "e1000e",
         "TCP received, peer outside of the guest",
         "mib_s",
-        [
-            At("tcp-e1000e", "tcp-64k-in", "kernel", "mib_s"),
-            At("tcp-e1000e", "tcp-64k-in", "export", "mib_s"),
-            At("tcp-e1000e", "tcp-64k-in", "hosted", "mib_s"),
-            Unsplit,
-        ],
+        card(At("mib_s"), "tcp-e1000e", "tcp-64k-in", Unsplit),
     ),
     line(
         "e1000e",
         "instructions for a KiB sent",
-        "instructions_per_kib",
-        [
-            OfBytes("tcp-e1000e", "tcp-64k-out", "kernel"),
-            OfBytes("tcp-e1000e", "tcp-64k-out", "export"),
-            OfBytes("tcp-e1000e", "tcp-64k-out", "hosted"),
-            Unsplit,
-        ],
+        KIB,
+        card(OfBytes, "tcp-e1000e", "tcp-64k-out", Unsplit),
     ),
     line(
         "e1000e",
         "instructions for a KiB received",
-        "instructions_per_kib",
-        [
-            OfBytes("tcp-e1000e", "tcp-64k-in", "kernel"),
-            OfBytes("tcp-e1000e", "tcp-64k-in", "export"),
-            OfBytes("tcp-e1000e", "tcp-64k-in", "hosted"),
-            Unsplit,
-        ],
+        KIB,
+        card(OfBytes, "tcp-e1000e", "tcp-64k-in", Unsplit),
     ),
-    line(
+    line("e1000e", ECHO, "latency_us_mean", card(RoundTrip, "udp-e1000e", ECHO_LOAD, Unsplit)),
+    kept_lines("e1000e", "plan-e1000e", "e1000e", NotSplit("plan-e1000e")),
+    silence(
         "e1000e",
-        "UDP echo, one packet under way",
-        "latency_us_mean",
-        [
-            RoundTrip("udp-e1000e", "udp-64-echo-qd1", "kernel"),
-            RoundTrip("udp-e1000e", "udp-64-echo-qd1", "export"),
-            RoundTrip("udp-e1000e", "udp-64-echo-qd1", "hosted"),
-            Unsplit,
-        ],
+        ["outage-e1000e", "ping", "supervised"],
+        ["outage-e1000e-hosted", "ping", "hosted"],
+        Unsplit,
     ),
-    line(
-        "e1000e",
-        "lines of the driver in the kernel",
-        "kernel_lines",
-        [At("plan-e1000e", "plan", "e1000e", "lines"), Nothing, Nothing, NotSplit("plan-e1000e")],
-    ),
-    line(
-        "e1000e",
-        "silence when it is killed",
-        "outage_ms_p50",
-        [
-            No(KERNEL_DIES),
-            At("outage-e1000e", "ping", "supervised", "outage_ms_p50"),
-            At("outage-e1000e-hosted", "ping", "hosted", "outage_ms_p50"),
-            Unsplit,
-        ],
-    ),
-    line(
-        "e1000e",
-        "what a crash costs",
-        "lost",
-        [No(MACHINE), Lost("outage-e1000e"), Lost("outage-e1000e-hosted"), Unsplit],
-    ),
+    crash("e1000e", Lost("outage-e1000e"), Lost("outage-e1000e-hosted"), Unsplit),
     line(
         "NVMe",
         "4 KiB reads a second, 32 in flight",
         "iops",
-        [
-            Best("disk-nvme", "randread-4k-qd32", "iops"),
-            At("disk-nvme", "randread-4k-qd32", "export", "iops"),
-            At("disk-nvme-hosted", "randread-4k-qd32", "hosted", "iops"),
-            Unsplit,
-        ],
+        disk(OPERATIONS, "randread-4k-qd32", "iops"),
     ),
     line(
         "NVMe",
         "instructions for such a read",
         "instructions_per_op",
-        [
-            Best("disk-nvme", "randread-4k-qd32", "instructions_per_op"),
-            At("disk-nvme", "randread-4k-qd32", "export", "instructions_per_op"),
-            At("disk-nvme-hosted", "randread-4k-qd32", "hosted", "instructions_per_op"),
-            Unsplit,
-        ],
+        disk(OPERATIONS, "randread-4k-qd32", "instructions_per_op"),
     ),
     line(
         "NVMe",
         "a read, one in flight (wall clock)",
         "latency_us_p50",
-        [
-            Best("latency-nvme", "randread-4k-qd1", "latency_us_p50"),
-            At("latency-nvme", "randread-4k-qd1", "export", "latency_us_p50"),
-            At("latency-nvme-hosted", "randread-4k-qd1", "hosted", "latency_us_p50"),
-            Unsplit,
-        ],
+        disk(LATENCY, "randread-4k-qd1", "latency_us_p50"),
     ),
-    line(
+    kept_lines("NVMe", "plan-nvme", "nvme", NotSplit("plan-nvme")),
+    silence(
         "NVMe",
-        "lines of the driver in the kernel",
-        "kernel_lines",
-        [At("plan-nvme", "plan", "nvme", "lines"), Nothing, Nothing, NotSplit("plan-nvme")],
+        ["restart-nvme", "disk", "nvme"],
+        ["restart-nvme-hosted", "disk", "dde:nvme"],
+        Unsplit,
     ),
-    line(
-        "NVMe",
-        "silence when it is killed",
-        "outage_ms_p50",
-        [
-            No(KERNEL_DIES),
-            At("restart-nvme", "disk", "nvme", "outage_ms_p50"),
-            At("restart-nvme-hosted", "disk", "dde:nvme", "outage_ms_p50"),
-            Unsplit,
-        ],
-    ),
-    line(
-        "NVMe",
-        "what a crash costs",
-        "lost",
-        [No(MACHINE), Wrong("restart-nvme"), Wrong("restart-nvme-hosted"), Unsplit],
-    ),
+    crash("NVMe", Wrong("restart-nvme"), Wrong("restart-nvme-hosted"), Unsplit),
 ];
 
 /// The reports of a part, or why there are none.
@@ -429,7 +371,7 @@ fn cell(parts: &[Part<'_>], source: Source) -> Result<Summary, String> {
         found.copied().ok_or_else(|| format!("the part {part} has no {metric} of {workload}"))
     };
     match source {
-        At(part, workload, placement, metric) => get(part, workload, placement, metric),
+        Of(At(metric), part, workload, placement) => get(part, workload, placement, metric),
         Best(part, workload, metric) => {
             let reports = of(part)?;
             let best = reports.iter().find_map(|report| {
@@ -438,7 +380,7 @@ fn cell(parts: &[Part<'_>], source: Source) -> Result<Summary, String> {
             });
             best.copied().ok_or_else(|| format!("the part {part} has no {metric} of the kernel"))
         }
-        PerKib(part, workload, placement) => {
+        Of(PerKib, part, workload, placement) => {
             let reports = of(part)?;
             let lab = reports.first().map(|report| report.lab.instruction_ns);
             let clock = lab.filter(|nanos| *nanos > 0).ok_or("not by the instruction clock")?;
@@ -447,11 +389,11 @@ fn cell(parts: &[Part<'_>], source: Source) -> Result<Summary, String> {
             let busy = 1e9 / f64::from(clock) * (1.0 - idle / 100.0);
             Ok(inverse(speed, |mbit| busy / (mbit * 1e6 / 8.0 / 1024.0)))
         }
-        RoundTrip(part, workload, placement) => {
+        Of(RoundTrip, part, workload, placement) => {
             let rate = get(part, workload, placement, "packets_s")?;
             Ok(inverse(rate, |rate| 1e6 / rate))
         }
-        OfBytes(part, workload, placement) => {
+        Of(OfBytes, part, workload, placement) => {
             let bytes = get(part, workload, placement, "bytes_per_instruction")?;
             Ok(inverse(bytes, |bytes| 1024.0 / bytes))
         }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ring3_bench::table::Table;
+use ring3_driver::registry::Driver;
 use ring3_pci::{Check, Function, Host, Obstacle, PassthroughDriver, Use, examine};
 use serde::Serialize;
 
@@ -25,6 +26,9 @@ struct Row {
     /// `ready`, `after bind`, or the obstacles' names; `, unprotected` behind it for a function
     /// that uio_pci_generic has.
     claim: String,
+    /// What ring3's driver knows of it that is otherwise than its specification, by its ids and the
+    /// board: a model or a firmware is only known once it runs.
+    quirks: Vec<String>,
 }
 
 /// Lists the PCI functions and says of each whether it can be claimed.
@@ -55,9 +59,18 @@ fn row(host: &Host, function: Function) -> Row {
         class_name: function.class_name(),
         name: function.name(),
         uses: uses.unwrap_or_default(),
+        quirks: quirks(&function),
         function,
         claim,
     }
+}
+
+/// The quirks of a function, as far as they are known before it runs.
+fn quirks(function: &Function) -> Vec<String> {
+    let ids = (function.vendor, function.device);
+    let driver = Driver::of_function(ids, function.class);
+    let quirks = driver.map(|driver| driver.quirks_of(ids)).unwrap_or_default();
+    quirks.names().map(str::to_owned).collect()
 }
 
 /// How far a function is from being claimed.
@@ -84,7 +97,10 @@ fn print_table(rows: &[Row]) {
         |row: &Row| row.function.iommu_group.map_or_else(|| "-".into(), |group| group.to_string());
     let mut table = Table::new("ADDRESS", ["GROUP", "DRIVER", "CLAIM", "WHAT"]).left(&[2, 3, 4]);
     for row in rows {
-        let what = format!("{}: {}", row.class_name, row.name);
+        let mut what = format!("{}: {}", row.class_name, row.name);
+        if !row.quirks.is_empty() {
+            what += &format!(" (quirks: {})", row.quirks.join(", "));
+        }
         table.line(row.function.address, [group(row), driver(row), row.claim.clone(), what]);
     }
     crate::output::write(format_args!("{}", table.whole()));

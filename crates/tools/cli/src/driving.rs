@@ -4,9 +4,9 @@
 use ring3_backend::OpenOptions;
 use ring3_class::net::Throttle;
 use ring3_device::irq::IrqKind;
-use ring3_driver::Interrupts;
 use ring3_driver::ata::Level;
 use ring3_driver::registry::Settings;
+use ring3_driver::{Circumstances, Interrupts};
 
 /// Options of every command that takes a device.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -26,6 +26,21 @@ impl Protection {
     /// The same on another command's line, after a word.
     pub fn words(self) -> &'static str {
         if self.unprotected { " --unprotected" } else { "" }
+    }
+}
+
+/// What a device does otherwise than its specification.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct QuirkArgs {
+    /// A quirk of the device that the driver does not know, or with no- before it one that the
+    /// device does not have. May be given several times. docs/quirks.md has the names.
+    #[arg(long = "quirk", value_name = "NAME", global = true)]
+    quirks: Vec<String>,
+}
+
+impl From<QuirkArgs> for Circumstances {
+    fn from(args: QuirkArgs) -> Self {
+        Self::wanting(args.quirks)
     }
 }
 

@@ -15,7 +15,7 @@ use examples::EXAMPLES;
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Look at devices; these commands change nothing",
-        &["devices", "doctor", "nvme", "ata", "sandbox"],
+        &["devices", "doctor", "nvme", "ata", "sandbox", "quirks"],
     ),
     ("Use a device", &["bind", "unbind", "run", "blk", "net"]),
     (

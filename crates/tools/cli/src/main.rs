@@ -30,6 +30,7 @@ mod net;
 mod new;
 mod nvme;
 mod plot;
+mod quirks;
 mod record;
 mod report;
 mod run;
@@ -117,6 +118,9 @@ enum Command {
     New(new::Command),
     /// Show what an NVMe controller reports: identity, health, errors.
     Nvme(nvme::Args),
+    /// Show which odd devices drivers know, and compare that with Linux.
+    #[command(subcommand)]
+    Quirks(quirks::Command),
     /// Draw the report of a benchmark or a campaign as an SVG figure.
     Plot(plot::Args),
     /// Show the four places and the papers' figures on one page.
@@ -287,6 +291,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => model::run(args),
         Command::Nvme(args) => nvme::run(args),
         Command::Plot(args) => plot::run(&args),
+        Command::Quirks(command) => quirks::run(command),
         Command::Report(args) => {
             bench::begin();
             report::run(&args)

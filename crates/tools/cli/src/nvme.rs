@@ -6,11 +6,13 @@ use anyhow::Context;
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::Disk;
 use ring3_device::Error;
+use ring3_driver::Circumstances;
 use ring3_driver::nvme::{Controller, Options};
 use ring3_spec::nvme::log::{ErrorEntry, Smart};
 use serde_json::{Value, json};
 
 use crate::controller::Asked;
+use crate::driving::QuirkArgs;
 
 /// Options of `ring3 nvme`.
 #[derive(clap::Args)]
@@ -19,6 +21,8 @@ pub struct Args {
     page: Page,
     #[command(flatten)]
     asked: Asked,
+    #[command(flatten)]
+    quirks: QuirkArgs,
 }
 
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -38,14 +42,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH or sim:nvme")?;
     let memory =
         args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let answer = ask(args.page, uri, memory).with_context(|| uri.to_string())?;
+    let answer = ask(args.page, uri, memory, args.quirks).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(page: Page, uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
+fn ask(page: Page, uri: &Uri, memory: OpenOptions, quirks: QuirkArgs) -> Result<Value, Error> {
     let device = ring3_backend::open(uri, memory)?;
-    let controller = Controller::open(device, Options { max_queues: 1, ..Options::default() })?;
+    let quirks = Circumstances::from(quirks).here();
+    let options = Options { max_queues: 1, quirks, ..Options::default() };
+    let controller = Controller::open(device, options)?;
     Ok(match page {
         Page::Id => identity(&controller),
         Page::Smart => smart(&controller.smart()?),
@@ -77,6 +83,7 @@ fn identity(controller: &Controller) -> Value {
         "interrupts": identity.interrupts.map_or(
             "none".into(), |kind| format!("{kind:?}").to_lowercase(),
         ),
+        "quirks": controller.quirks().names().collect::<Vec<_>>(),
         "namespaces": namespaces.collect::<Vec<_>>(), "refused": refused.collect::<Vec<_>>(),
     })
 }

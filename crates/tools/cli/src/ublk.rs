@@ -1,5 +1,6 @@
 //! `ring3 ublk list|delete`: the kernel's ublk devices, ring3's and others'.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use ring3_bench::table::Table;
@@ -39,19 +40,27 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
             let deleted = identities::delete(&ids)?;
             match json {
                 true => json!({ "deleted": deleted }).to_string(),
-                false if deleted.is_empty() => {
-                    "nothing to delete: ring3 has left no device behind".into()
-                }
-                false => deleted
-                    .iter()
-                    .map(|id| format!("deleted /dev/ublkc{id}"))
-                    .collect::<Vec<_>>()
-                    .join("\n"),
+                false => said("/dev/ublkc", &deleted, "ring3 has left no device behind"),
             }
         }
     };
     outln!("{text}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was deleted, of devices called `folder` and their name, or why nothing was.
+pub fn said(folder: &str, deleted: &[impl Display], why: &str) -> String {
+    if deleted.is_empty() {
+        return format!("nothing to delete: {why}");
+    }
+    let lines: Vec<_> = deleted.iter().map(|name| format!("deleted {folder}{name}")).collect();
+    lines.join("\n")
+}
+
+/// Who made a device, and the process that serves it.
+pub fn owner(ring3: bool, pid: Option<impl Display>) -> [String; 2] {
+    let maker = if ring3 { "ring3" } else { "others" };
+    [maker.into(), pid.map_or_else(|| "-".into(), |pid| pid.to_string())]
 }
 
 fn word(state: State) -> &'static str {
@@ -78,10 +87,9 @@ fn table(devices: &[Identity]) -> String {
     }
     let mut table = Table::new("ID", ["STATE", "MADE BY", "PROCESS", "QUEUES"]).left(&[1, 2, 4]);
     for device in devices {
-        let maker = if device.ring3 { "ring3" } else { "others" };
-        let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+        let [maker, pid] = owner(device.ring3, device.pid);
         let queues = format!("{} of {}", device.queues, device.depth);
-        table.line(device.id, [word(device.state), maker, &pid, &queues]);
+        table.line(device.id, [word(device.state), &maker, &pid, &queues]);
     }
     let mut text = table.text();
     if devices.iter().any(|device| device.state == State::Orphan) {

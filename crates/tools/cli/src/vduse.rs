@@ -6,6 +6,8 @@ use ring3_bench::table::Table;
 use ring3_export::vduse::devices::{self, Identity, Kind, State};
 use serde_json::json;
 
+use crate::ublk::{owner, said};
+
 /// What `ring3 vduse` does.
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -40,14 +42,10 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
             let deleted = devices::delete(&names, force)?;
             match json {
                 true => json!({ "deleted": deleted }).to_string(),
-                false if deleted.is_empty() => {
-                    "nothing to delete: ring3 has left no device behind that nobody uses".into()
+                false => {
+                    let why = "ring3 has left no device behind that nobody uses";
+                    said("/dev/vduse/", &deleted, why)
                 }
-                false => deleted
-                    .iter()
-                    .map(|name| format!("deleted /dev/vduse/{name}"))
-                    .collect::<Vec<_>>()
-                    .join("\n"),
             }
         }
     };
@@ -72,10 +70,9 @@ fn table(devices: &[Identity]) -> String {
             Some(Kind::Card) => "card",
             None => "-",
         };
-        let maker = if device.ring3 { "ring3" } else { "others" };
-        let pid = device.pid.map_or_else(|| "-".into(), |pid| pid.to_string());
+        let [maker, pid] = owner(device.ring3, device.pid);
         let node = device.node.as_deref().unwrap_or("-");
-        table.line(&device.name, [state, maker, &pid, kind, node]);
+        table.line(&device.name, [state, &maker, &pid, kind, node]);
     }
     let mut text = table.text();
     if devices.iter().any(|device| device.state == State::Orphan) {

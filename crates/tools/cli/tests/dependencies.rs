@@ -14,7 +14,9 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("device", &["spec"]),
     ("class", &["device", "spec"]),
     // Mechanism, not policy: a driver cannot see which backend it runs on, nor who exports it.
-    ("driver", &["class", "device", "spec"]),
+    ("driver", &["class", "device", "quirks", "spec"]),
+    // What drivers know of devices that are otherwise than their specification, as data.
+    ("quirks", &[]),
     // One thread that waits for many things: it knows what can be waited for, and not what for.
     ("reactor", &["device"]),
     // In memory that a driver process and its supervisor share, and of neither.
@@ -41,7 +43,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     // look.
     ("partitions", &[]),
     // What a driver's manifest says, parsed, and those of ring3's drivers.
-    ("manifest", &["lease"]),
+    ("manifest", &["lease", "quirks"]),
     // What a driver process may do, made of manifests.
     ("sandbox", &["manifest"]),
     // Any of them can be recorded, and a recording stands for one.
@@ -121,6 +123,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "lease",
             "manifest",
             "process",
+            "quirks",
             "sandbox",
             "sleep",
             "stats",
@@ -140,6 +143,7 @@ const SAFE: &[&str] = &[
     "driver",
     "lease",
     "manifest",
+    "quirks",
 ];
 
 struct Crate {

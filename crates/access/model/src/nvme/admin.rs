@@ -1,11 +1,13 @@
 //! Commands of the admin queue. [NVMe 5]
 
+use ring3_spec::nvme::identify::cns;
 use ring3_spec::nvme::opcode::admin;
 use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::NvmeModel;
 use super::process::{End, Taken};
 use super::queue::{CompletionQueue, SubmissionQueue};
+use super::quirk::Quirk;
 use crate::Bus;
 
 impl NvmeModel {
@@ -13,6 +15,12 @@ impl NvmeModel {
     pub(super) fn admin(&mut self, bus: &Bus, command: &Submission, endless: bool) -> End {
         if command.flags() != 0 {
             return Some(Err(Status::INVALID_FIELD.with_do_not_retry()));
+        }
+        if command.opcode() == admin::IDENTIFY
+            && command.cns() == cns::DESCRIPTORS
+            && self.shape.has(Quirk::NoCns03)
+        {
+            return None;
         }
         Some(match command.opcode() {
             admin::IDENTIFY => self.identify(bus, command, endless),
@@ -53,7 +61,9 @@ impl NvmeModel {
         let taken = matches!(self.completion.get(usize::from(command.queue())), Some(Some(_)));
         let queue = self.check_new_queue(command, taken)?;
         let vector = command.queue_vector();
-        if vector.is_some_and(|vector| vector >= self.shape.vectors.max(1)) {
+        let vectors =
+            if self.shape.has(Quirk::SingleVector) { 1 } else { self.shape.vectors.max(1) };
+        if vector.is_some_and(|vector| vector >= vectors) {
             return Err(Status::INVALID_INTERRUPT_VECTOR.with_do_not_retry());
         }
         self.completion[queue] =
@@ -64,6 +74,9 @@ impl NvmeModel {
     fn create_submission_queue(&mut self, command: &Submission) -> Result<u32, Status> {
         let taken = matches!(self.submission.get(usize::from(command.queue())), Some(Some(_)));
         let queue = self.check_new_queue(command, taken)?;
+        if self.shape.has(Quirk::NoUrgent) && !command.has_medium_priority() {
+            return Err(Status::INVALID_FIELD.with_do_not_retry());
+        }
         let target = command.queue_completion();
         if target == 0 || !matches!(self.completion.get(usize::from(target)), Some(Some(_))) {
             return Err(Status::INVALID_CQ.with_do_not_retry());

@@ -1,7 +1,7 @@
 //! The controller: its registers, its life from enable to shutdown, and its doorbells. [NVMe 3.1,
 //! 3.5, 3.6]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::identify::csi;
@@ -15,6 +15,7 @@ use super::logs::Logs;
 use super::namespace::Namespace;
 use super::process::Taken;
 use super::queue::{CompletionQueue, SubmissionQueue};
+use super::quirk::Quirk;
 use super::shape::Shape;
 use crate::Bus;
 use crate::fault::{Action, Event, FaultPlan};
@@ -24,6 +25,9 @@ use crate::violations::Violations;
 pub(super) const PAGE: u64 = 4096;
 /// CAP.MPSMAX: pages of up to 64 KiB.
 pub(super) const PAGE_MAX_SHIFT: u32 = 4;
+
+/// How long CSTS cannot be read with [`Quirk::SlowReady`].
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// An NVMe controller with its namespaces.
 pub struct NvmeModel {
@@ -45,6 +49,8 @@ pub struct NvmeModel {
     pub(super) interrupt_mask: u32,
     /// When CSTS.RDY follows CC.EN.
     pub(super) ready_due: Option<Instant>,
+    /// When CC.EN was cleared the last time.
+    pub(super) cleared: Option<Instant>,
     /// It was reset by somebody else, and the host has not written CC since: what it does meanwhile
     /// it cannot know better.
     pub(super) estranged: bool,
@@ -101,6 +107,7 @@ impl NvmeModel {
             acq: 0,
             interrupt_mask: 0,
             ready_due: None,
+            cleared: None,
             estranged: false,
             violations: Violations::default(),
             serial: None,
@@ -137,6 +144,7 @@ impl NvmeModel {
                 return;
             }
             if cc.enable() == 0 {
+                self.cleared = Some(Instant::now());
                 if self.ready_due.is_some() {
                     self.violations.add(
                         "CC.EN was cleared while the controller starts, before CSTS.RDY is 1 [NVMe \
@@ -159,6 +167,12 @@ impl NvmeModel {
             self.namespaces.iter_mut().for_each(Namespace::flush);
             self.csts = self.csts.with_shutdown(Csts::SHUTDOWN_DONE);
         }
+    }
+
+    /// Whether CSTS cannot be read yet, because CC.EN was cleared a moment ago.
+    pub(super) fn is_silent(&self) -> bool {
+        self.shape.has(Quirk::SlowReady)
+            && self.cleared.is_some_and(|cleared| cleared.elapsed() < SILENCE)
     }
 
     pub(super) fn follow_enable(&mut self) {

@@ -3,7 +3,7 @@
 
 use ring3_spec::nvme::{Status, Submission};
 
-use super::prp;
+use super::prp::{self, Pages};
 use crate::Bus;
 
 /// Bytes of an SGL descriptor. [NVMe 4.4]
@@ -16,16 +16,16 @@ const LAST_SEGMENT: u8 = 0x30;
 const MOST_SEGMENTS: usize = 64;
 
 /// Calls `each` with the device address, the offset in the data and the length of every piece of
-/// the `len` bytes of `command`, in order, until it fails. `page` is CC.MPS in bytes.
+/// the `len` bytes of `command`, in order, until it fails.
 pub(super) fn for_each(
     bus: &Bus,
     command: &Submission,
-    page: u64,
+    pages: Pages,
     len: usize,
     each: impl FnMut(u64, usize, usize) -> Result<(), Status>,
 ) -> Result<(), Status> {
     if command.flags() & Submission::SGL_FLAG == 0 {
-        return prp::for_each(bus, command, page, len, each);
+        return prp::for_each(bus, command, pages, len, each);
     }
     by_list(bus, [command.0[3], command.0[4]], len, each)
 }

@@ -5,6 +5,7 @@ use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::NvmeModel;
 use super::prp;
+use super::quirk::Quirk;
 use super::shape::Shape;
 use crate::Bus;
 
@@ -16,6 +17,8 @@ pub(super) struct Features {
     pub(super) async_events: AsyncEvents,
     /// What the host asked for; `None` until it does.
     queues: Option<u16>,
+    /// It may change its power state by itself.
+    pub(super) changes_power_state: bool,
     /// Statuses may ask for a delay before a command is repeated.
     retry_delay: bool,
 }
@@ -29,6 +32,7 @@ impl Features {
             coalescing: 0,
             async_events: AsyncEvents(0),
             queues: None,
+            changes_power_state: shape.has(Quirk::BrokenApst),
             retry_delay: false,
         }
     }
@@ -65,6 +69,11 @@ impl NvmeModel {
                 let mut bytes = [0; 512];
                 prp::take(bus, command, self.page(), &mut bytes)?;
                 self.features.retry_delay = bytes[0] & feature::HOST_BEHAVIOR_RETRY_DELAY != 0;
+            }
+            feature::POWER_STATE_TRANSITIONS if self.shape.has(Quirk::BrokenApst) => {
+                let mut table = [0; 256];
+                prp::take(bus, command, self.page(), &mut table)?;
+                self.features.changes_power_state = value & 1 == 1;
             }
             feature::ASYNC_EVENTS => self.features.async_events = AsyncEvents(value),
             _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),

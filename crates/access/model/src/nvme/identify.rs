@@ -3,15 +3,18 @@
 use ring3_spec::nvme::identify::{
     Controller, LbaFormat, Namespace, build_descriptors, build_namespace_list, cns, csi,
 };
-use ring3_spec::nvme::registers::Cc;
+use ring3_spec::nvme::registers::{Cc, Version};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
 
 use super::controller::NvmeModel;
+use super::quirk::Quirk;
 use super::shape::NamespaceShape;
 use super::{events, logs, prp};
 use crate::Bus;
 use crate::options::WILD_TEXT;
 
+/// The first version with the list of namespaces. [NVMe 1.1 5.11]
+const LISTS: Version = Version(0x0001_0100);
 /// CNTRLTYPE: an I/O controller.
 const IO_CONTROLLER: u8 = 1;
 /// OAES: namespace attribute notices.
@@ -32,8 +35,11 @@ impl NvmeModel {
     ) -> Result<u32, Status> {
         let id = command.namespace();
         let bytes = match command.cns() {
+            other if other > cns::CONTROLLER && self.shape.has(Quirk::NoCns02) => {
+                self.identify_controller().0
+            }
             // Version 1.0 has two structures. [NVMe 1.0e 5.11]
-            other if other > cns::CONTROLLER && self.shape.version.major() == 1 => {
+            other if other > cns::CONTROLLER && self.shape.version.0 < LISTS.0 => {
                 return Err(Status::INVALID_FIELD.with_do_not_retry());
             }
             cns::CONTROLLER if endless => self.identify_controller().set_namespaces(u32::MAX - 1).0,
@@ -80,11 +86,14 @@ impl NvmeModel {
         let mut controller = Controller::zeroed();
         let plain = ["RING3SIM", "ring3 simulated NVMe disk", "1.0"];
         let [serial, model, firmware] = if self.shape.wild_text { WILD_TEXT } else { plain };
+        let (own_model, own_firmware) = &self.shape.strings;
+        let model = own_model.as_deref().unwrap_or(model);
+        let firmware = own_firmware.as_deref().unwrap_or(firmware);
         let serial = self.serial.as_deref().unwrap_or(serial);
         controller.set_strings(serial, model, firmware).set_version(self.shape.version.0);
         controller.set_retry_delay_1((self.shape.retry_delay.as_millis() / 100) as u16);
         controller
-            .set_vendor(0x1b36)
+            .set_vendor(self.shape.id.0)
             .set_max_transfer_shift(self.shape.mdts)
             .set_controller_type(IO_CONTROLLER);
         controller.set_async_events(NAMESPACE_NOTICES).set_log_attributes(LOG_EXTENDED);
@@ -95,6 +104,7 @@ impl NvmeModel {
         controller
             .set_namespaces(self.namespaces.len() as u32)
             .set_volatile_cache(self.shape.cache.into());
+        controller.set_power_state_transitions(self.shape.has(Quirk::BrokenApst).into());
         // 1: supported, of any length and alignment.
         controller.set_sgl_support(self.shape.sgl.into());
         controller
@@ -106,6 +116,10 @@ impl NvmeModel {
         let (shape, blocks, unique) = {
             let namespace = &self.namespaces[id as usize - 1];
             (namespace.shape, namespace.blocks(), namespace.unique)
+        };
+        let unique = match self.shape.has(Quirk::BogusNid) {
+            true => [self.counters.enables as u8 + 1; 24],
+            false => unique,
         };
         let mut namespace = Namespace::zeroed();
         namespace.set_size(blocks).set_capacity(blocks).set_used(blocks).set_unique(unique);

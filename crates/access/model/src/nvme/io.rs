@@ -6,6 +6,8 @@ use ring3_spec::nvme::{ALL_NAMESPACES, Status, Submission};
 
 use super::controller::{NvmeModel, PAGE};
 use super::namespace::{Namespace, Transfer};
+use super::prp::Pages;
+use super::quirk::Quirk;
 use crate::Bus;
 
 impl NvmeModel {
@@ -26,7 +28,7 @@ impl NvmeModel {
             return Ok(0);
         }
         let how = Transfer {
-            page: self.page(),
+            pages: Pages { page: self.page(), chained: self.shape.has(Quirk::ChainedLists) },
             most: self.most_bytes(),
             corrupt,
             cached: self.features.cache_enabled(),

@@ -25,11 +25,13 @@ mod namespace;
 mod process;
 mod prp;
 mod queue;
+mod quirk;
 mod registers;
 mod shape;
 
 pub use controller::{Counters, NvmeModel};
 pub use handle::Change;
+pub use quirk::Quirk;
 pub use shape::{NamespaceShape, Shape};
 
 use ring3_device::Error;
@@ -92,7 +94,9 @@ const COMMANDS: [CommandName; 15] = [
 /// `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace), `sets=nvm`
 /// (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`,
 /// `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `sgl=on`, `text=plain` (or `wild`),
-/// `ready=0us` (time to become ready), and `fault=`, which is described [there](super::fault).
+/// `ready=0us` (time to become ready), `id=1234:0802` (PCI vendor and device), `model=` and
+/// `firmware=` (its strings), `quirk=` (a [`Quirk`], several with `+`), and `fault=`, which is
+/// described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimNvme, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| NvmeModel::new(shape, plan))

@@ -3,6 +3,7 @@
 use ring3_spec::nvme::{DsmRange, Status, Submission};
 
 use super::data;
+use super::prp::Pages;
 use super::shape::NamespaceShape;
 use crate::Bus;
 use crate::medium::{Medium, Store};
@@ -20,8 +21,8 @@ pub(super) struct Namespace {
 /// What a transfer needs besides its command.
 #[derive(Clone, Copy)]
 pub(super) struct Transfer {
-    /// CC.MPS in bytes.
-    pub(super) page: u64,
+    /// How its pages are read.
+    pub(super) pages: Pages,
     /// Most bytes, if there is a limit.
     pub(super) most: Option<u64>,
     /// Inverts the first byte.
@@ -61,7 +62,7 @@ impl Namespace {
     ) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
         let mut first = None;
-        data::for_each(bus, command, how.page, len, |iova, offset, piece| {
+        data::for_each(bus, command, how.pages, len, |iova, offset, piece| {
             first.get_or_insert(iova);
             self.medium
                 .read(at + offset as u64, piece, |done, bytes| bus.write(iova + done as u64, bytes))
@@ -90,7 +91,7 @@ impl Namespace {
         let (at, len) = self.locate(command, how.most)?;
         self.check_writable()?;
         self.medium.begin(command.lba(), command.blocks().into());
-        data::for_each(bus, command, how.page, len, |iova, offset, piece| {
+        data::for_each(bus, command, how.pages, len, |iova, offset, piece| {
             self.medium
                 .write(at + offset as u64, piece, |done, bytes| bus.read(iova + done as u64, bytes))
                 .map_err(blocked)
@@ -132,7 +133,7 @@ impl Namespace {
         let mut bytes = [0; 256 * DsmRange::SIZE];
         let count = command.dsm_ranges() as usize;
         let list = &mut bytes[..count * DsmRange::SIZE];
-        data::for_each(bus, command, how.page, list.len(), |iova, at, len| {
+        data::for_each(bus, command, how.pages, list.len(), |iova, at, len| {
             bus.read(iova, &mut list[at..at + len]).map_err(blocked)
         })?;
         if !command.dsm_deallocates() {

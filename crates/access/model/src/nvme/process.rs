@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use ring3_device::irq::IrqKind;
 use ring3_spec::nvme::{Completion, Status, Submission, opcode};
 
 use super::controller::NvmeModel;
+use super::quirk::Quirk;
 use crate::fault::{Action, Event};
 use crate::held::Waiting;
 use crate::{Blocked, Bus, Timing};
@@ -56,6 +58,9 @@ impl NvmeModel {
         };
         *counter += 1;
         let fault = self.faults.check(&describe(queue, &command));
+        if queue != 0 && !self.shape.quirks.is_empty() && self.stumbles(bus, queue, &command) {
+            return;
+        }
         let wait = |due, after_next| Waiting { what: Taken { queue, command }, due, after_next };
         match (fault, self.shape.timing) {
             (None, Timing::Held) if queue != 0 => self.held.push(wait(None, false)),
@@ -74,6 +79,26 @@ impl NvmeModel {
             (Some(Action::LosePower), _) => self.lose_power(bus),
             _ => self.run(bus, queue, &command, fault),
         }
+    }
+
+    /// Whether one of its quirks keeps an I/O command from being done.
+    fn stumbles(&mut self, bus: &Bus, queue: u16, command: &Submission) -> bool {
+        let more = self.submission[usize::from(queue)]
+            .as_ref()
+            .is_some_and(|queue| queue.head != queue.tail);
+        let crashes = self.shape.has(Quirk::SingleCommand) && more
+            || self.features.changes_power_state
+            || self.shape.has(Quirk::BrokenMsi) && bus.interrupts.kind() == Some(IrqKind::Msi);
+        if crashes {
+            self.fail();
+        }
+        let hangs = command.opcode() == opcode::nvm::WRITE_ZEROES
+            && self.shape.has(Quirk::WriteZeroesHangs);
+        if hangs {
+            let what = Taken { queue, command: *command };
+            self.held.push(Waiting { what, due: None, after_next: false });
+        }
+        crashes || hangs
     }
 
     fn hold_until(&mut self, bus: &Bus, waiting: Waiting<Taken>) {

@@ -4,12 +4,27 @@ use ring3_spec::nvme::{Status, Submission};
 
 use crate::Bus;
 
+/// How entries are read.
+#[derive(Clone, Copy)]
+pub(super) struct Pages {
+    /// CC.MPS in bytes.
+    pub(super) page: u64,
+    /// The last entry of a page of them is never a page of data.
+    pub(super) chained: bool,
+}
+
+impl From<u64> for Pages {
+    fn from(page: u64) -> Self {
+        Self { page, chained: false }
+    }
+}
+
 /// Calls `each` with the device address, the offset in the data and the length of every piece of
-/// the `len` bytes of `command`, in order, until it fails. `page` is CC.MPS in bytes.
+/// the `len` bytes of `command`, in order, until it fails.
 pub(super) fn for_each(
     bus: &Bus,
     command: &Submission,
-    page: u64,
+    Pages { page, chained }: Pages,
     len: usize,
     mut each: impl FnMut(u64, usize, usize) -> Result<(), Status>,
 ) -> Result<(), Status> {
@@ -33,7 +48,7 @@ pub(super) fn for_each(
     while done < len {
         let value = bus.load(entry).map_err(|_| Status::DATA_TRANSFER)?;
         let left = len - done;
-        if (entry + 8).is_multiple_of(page) && left > page as usize {
+        if (entry + 8).is_multiple_of(page) && (left > page as usize || chained) {
             // The last entry of a page of the list leads to the next one, unless it is the last of
             // all. [NVMe 4.3.1]
             entry = aligned(value, page)?;
@@ -58,14 +73,14 @@ pub(super) fn take(
     page: u64,
     bytes: &mut [u8],
 ) -> Result<(), Status> {
-    for_each(bus, command, page, bytes.len(), |iova, at, len| {
+    for_each(bus, command, page.into(), bytes.len(), |iova, at, len| {
         bus.read(iova, &mut bytes[at..at + len]).map_err(|_| Status::DATA_TRANSFER)
     })
 }
 
 /// Gives `bytes` to the host, as an admin command does.
 pub(super) fn give(bus: &Bus, command: &Submission, page: u64, bytes: &[u8]) -> Result<(), Status> {
-    for_each(bus, command, page, bytes.len(), |iova, at, len| {
+    for_each(bus, command, page.into(), bytes.len(), |iova, at, len| {
         bus.write(iova, &bytes[at..at + len]).map_err(|_| Status::DATA_TRANSFER)
     })
 }

@@ -10,9 +10,6 @@ use ring3_spec::register::{Reg, Value};
 use super::controller::{NvmeModel, PAGE, PAGE_MAX_SHIFT};
 use crate::{BarLayout, Bus, Identity, Model, MsixLayout};
 
-/// Vendor and device id of QEMU's controller, which this one stands beside.
-const VENDOR: u16 = 0x1b36;
-const DEVICE: u16 = 0x0010;
 /// A time in units of 500 ms.
 fn units_of_500ms(time: Duration) -> u64 {
     time.as_millis() as u64 / 500
@@ -55,8 +52,8 @@ impl Model for NvmeModel {
     fn identity(&self) -> Identity {
         let (len, msix) = self.bar_layout();
         Identity {
-            vendor: VENDOR,
-            device: DEVICE,
+            vendor: self.shape.id.0,
+            device: self.shape.id.1,
             revision: 0,
             class: CLASS,
             bars: vec![BarLayout { index: 0, len, ports: false }],
@@ -64,12 +61,15 @@ impl Model for NvmeModel {
             msi: 1,
             msix,
             express: true,
-            dma_bits: 48,
+            dma_bits: 52,
         }
     }
 
     fn read(&mut self, _: &Bus, _: u8, offset: u64, width: usize) -> u64 {
         // Registers are whole dwords; a 64-bit register is read in halves or as one. [NVMe 3.1.4]
+        if offset == registers::CSTS.offset() && self.is_silent() {
+            return u64::MAX;
+        }
         let registers: [(u64, u64); 10] = [
             wide(registers::CAP, self.cap()),
             narrow(registers::VS, self.shape.version),

@@ -6,6 +6,7 @@ use ring3_device::Error;
 use ring3_spec::nvme::identify::csi;
 use ring3_spec::nvme::registers::Version;
 
+use super::quirk::{QUIRKS, Quirk, named};
 use crate::Timing;
 use crate::options::{Options, duration, number};
 use ring3_device::{Uri, parse_size};
@@ -60,6 +61,12 @@ pub struct Shape {
     pub retry_delay: Duration,
     /// The version of the specification: 1.0, which has no list of namespaces, or 2.1.
     pub version: Version,
+    /// PCI vendor and device.
+    pub id: (u16, u16),
+    /// Model and firmware, other than the usual ones.
+    pub strings: (Option<String>, Option<String>),
+    /// What it does otherwise than its specification.
+    pub quirks: Vec<Quirk>,
     /// When I/O commands are done.
     pub timing: Timing,
 }
@@ -88,7 +95,10 @@ impl Default for Shape {
             timeout: Duration::from_secs(1),
             ready_timeout: Duration::ZERO,
             retry_delay: Duration::ZERO,
-            version: VERSIONS[1].1,
+            version: VERSIONS[2].1,
+            id: ID,
+            strings: (None, None),
+            quirks: Vec::new(),
             timing: Timing::Inline,
         }
     }
@@ -97,10 +107,12 @@ impl Default for Shape {
 /// Entries that a queue may have whose most the controller does not say.
 const ENTRIES_UNSAID: u32 = 64;
 /// Versions by their names.
-const VERSIONS: [(&str, Version); 2] =
-    [("1.0", Version(0x0001_0000)), ("2.1", Version(0x0002_0100))];
+const VERSIONS: [(&str, Version); 3] =
+    [("1.0", Version(0x0001_0000)), ("1.1", Version(0x0001_0100)), ("2.1", Version(0x0002_0100))];
+/// Vendor and device that no real controller has: drivers know some real ones by their quirks.
+const ID: (u16, u16) = (0x1234, 0x0802);
 
-pub(super) const KEYS: [&str; 20] = [
+pub(super) const KEYS: [&str; 24] = [
     "size",
     "namespaces",
     "block",
@@ -120,6 +132,10 @@ pub(super) const KEYS: [&str; 20] = [
     "crto",
     "retry-delay",
     "version",
+    "id",
+    "model",
+    "firmware",
+    "quirk",
     "fault",
 ];
 
@@ -175,11 +191,24 @@ impl Shape {
                 Duration::ZERO,
                 duration,
             )?,
-            version: options.get("version", "1.0 or 2.1", default.version, |text| {
+            id: options.get("id", "PCI vendor and device, as 1234:0802", ID, id)?,
+            strings: (options.text("model", 40)?, options.text("firmware", 8)?),
+            quirks: options.get(
+                "quirk",
+                &format!("of {}, with + between", QUIRKS.map(|(name, _)| name).join(", ")),
+                Vec::new(),
+                |text| text.split('+').map(named).collect(),
+            )?,
+            version: options.get("version", "1.0, 1.1 or 2.1", default.version, |text| {
                 VERSIONS.iter().find(|(name, _)| *name == text).map(|(_, version)| *version)
             })?,
             timing: options.timing()?,
         })
+    }
+
+    /// Whether it has a quirk.
+    pub(super) fn has(&self, quirk: Quirk) -> bool {
+        self.quirks.contains(&quirk)
     }
 
     /// Entries that an I/O queue may have.
@@ -218,6 +247,13 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
         command_set,
     };
     Ok(for_ever(formats).zip(for_ever(sets)).map(shape).take(count as usize).collect())
+}
+
+/// `VVVV:DDDD`.
+fn id(text: &str) -> Option<(u16, u16)> {
+    let (vendor, device) = text.split_once(':')?;
+    let number = |text: &str| u16::from_str_radix(text, 16).ok();
+    Some((number(vendor)?, number(device)?))
 }
 
 /// `values`, then the last of them again and again.
@@ -300,6 +336,9 @@ mod tests {
             "mpsmin=5",
             "sets=tape",
             "version=3",
+            "id=1234",
+            "quirk=none",
+            "firmware=123456789",
         ] {
             assert!(shape(&format!("sim:nvme,{text}")).is_err(), "{text}");
         }

@@ -32,6 +32,10 @@ const DEALLOCATE: u32 = 1 << 25;
 const DSM_DEALLOCATE: u32 = 1 << 2;
 /// Physically contiguous, in command dword 11 of the create commands. [NVMe 5.2.1]
 const CONTIGUOUS: u32 = 1 << 0;
+/// Queue priority (QPRIO), in command dword 11 of create submission queue: 0 is urgent. [NVMe
+/// 5.2.2]
+const QUEUE_PRIORITY: u32 = 3 << 1;
+const MEDIUM_PRIORITY: u32 = 2 << 1;
 /// Interrupts enabled, in command dword 11 of create completion queue. [NVMe 5.2.1]
 const INTERRUPTS: u32 = 1 << 1;
 /// Retain asynchronous event, in command dword 10 of get log page. [NVMe 5.1.12]
@@ -188,6 +192,16 @@ impl Submission {
     /// Create completion queue: the interrupt vector, if interrupts are enabled.
     pub const fn queue_vector(&self) -> Option<u16> {
         if self.dword(11) & INTERRUPTS != 0 { Some((self.dword(11) >> 16) as u16) } else { None }
+    }
+
+    /// Create submission queue: of medium priority (QPRIO), where it was urgent. [NVMe 5.2.2]
+    pub const fn with_medium_priority(self) -> Self {
+        self.with_dword(11, self.dword(11) | MEDIUM_PRIORITY)
+    }
+
+    /// Create submission queue: whether it is of medium priority.
+    pub const fn has_medium_priority(&self) -> bool {
+        self.dword(11) & QUEUE_PRIORITY == MEDIUM_PRIORITY
     }
 
     /// Create submission queue: the completion queue that it completes to.

@@ -10,6 +10,9 @@ pub const NUMBER_OF_QUEUES: u8 = 0x07;
 pub const INTERRUPT_COALESCING: u8 = 0x08;
 /// Asynchronous event configuration. [NVMe 5.1.25.1.5]
 pub const ASYNC_EVENTS: u8 = 0x0b;
+/// Autonomous power state transitions: 256 bytes that the host gives, 0 switches them off. [NVMe
+/// 5.1.25.1.6]
+pub const POWER_STATE_TRANSITIONS: u8 = 0x0c;
 /// Host behaviour support: 512 bytes that the host gives. [NVMe 5.1.25.1.14]
 pub const HOST_BEHAVIOR: u8 = 0x16;
 

@@ -76,6 +76,8 @@ layout! {
         error_entries_0based, set_error_entries_0based: u8 @ 262;
         /// RTD3E: time to shut down, in microseconds; 0 means not reported.
         shutdown_us, set_shutdown_us: u32 @ 88;
+        /// APSTA: bit 0, it can change its power state by itself.
+        power_state_transitions, set_power_state_transitions: u8 @ 265;
         /// SQES: log2 of the submission entry's bytes: needed in bits 3:0, greatest in bits 7:4.
         submission_entry, set_submission_entry: u8 @ 512;
         /// CQES: log2 of the completion entry's bytes: needed in bits 3:0, greatest in bits 7:4.

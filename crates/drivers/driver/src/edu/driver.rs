@@ -14,6 +14,7 @@ pub static DRIVER: Driver = Driver {
     address_bits: 28,
     throttles: false,
     manifest: include_str!("manifest.toml"),
+    quirks: None,
     open: None,
     resume: None,
     adopt: None,

@@ -200,6 +200,7 @@ impl Encoder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::prp::Layout;
     use super::*;
     use crate::scattered::scattered;
     use ring3_class::block::{Disk, Ram};
@@ -213,7 +214,8 @@ mod tests {
             max_transfer: LONG as u32,
             ..Ram::new(512, 1 << 20, 1 << 20).unwrap().info().clone()
         };
-        Encoder::new(1, &info, Lists::new(&arena, 1, LONG as u32, PAGE.into()).unwrap(), sgl)
+        let layout = Layout { max_transfer: LONG as u32, page: PAGE.into(), chained: false };
+        Encoder::new(1, &info, Lists::new(&arena, 1, layout).unwrap(), sgl)
     }
 
     fn reading(pieces: &[(u64, u32)]) -> Request {

@@ -7,11 +7,13 @@ use ring3_class::block::Disk;
 use ring3_device::found::Found;
 use ring3_device::irq::Irq;
 use ring3_device::{Device, Error, Registers};
+use ring3_quirks::{Quirks, Strings};
 use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::feature::{self, AsyncEvents, QueueCounts};
 use ring3_spec::nvme::identify::{self, NvmLimits, cns};
 use ring3_spec::nvme::registers::{Cap, VS, doorbells_end};
 use ring3_spec::nvme::{Submission, log};
+use ring3_spec::text::Printable;
 
 use super::DRIVER;
 use super::admin::Admin;
@@ -21,6 +23,7 @@ use super::init;
 use super::interrupts::Vectors;
 use super::namespace::{Namespace, Unit};
 use super::options::Options;
+use super::quirks::{self, BROKEN_APST, BROKEN_DEEPEST_STATE, LIMITED_IDENTIFY, SINGLE_COMMAND};
 use super::reset::Members;
 use super::revalidate::power_count;
 use crate::disk::write_cache::{PowerCount, WriteCache};
@@ -59,30 +62,37 @@ impl Controller {
     /// Fails with [`Error::Timeout`] if it does not start or stop within CAP.TO, with
     /// [`Error::Unsupported`] if it lacks what the driver needs. Namespaces that cannot be disks
     /// are no failure: see [`refused`](Self::refused).
-    pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+    pub fn open(device: Arc<dyn Device>, mut options: Options) -> Result<Self, Error> {
         DRIVER.check(&*device)?;
+        // By its ids. What it says about itself comes when it runs.
+        let known = quirks::of(&*device, Strings::default(), &options)?;
+        init::confine(&*device, &known)?;
+        if known.has(SINGLE_COMMAND) {
+            (options.max_queues, options.max_depth) = (1, 1);
+        }
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;
         let queues = queues_in_bar(&registers, cap, options.max_queues)?;
         // Whoever had it before may have left it running: it is stopped before it may reach for
         // memory again.
-        init::stop_previous(&*device, &registers, cap)?;
+        init::stop_previous(&*device, &registers, cap, &known)?;
         device.set_bus_master(true)?;
         let admin = Admin::new(registers, device.dma().arena(), cap, options.timeout)?;
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
-        let vectors = Vectors::enable(&*device, &options, move || {
+        let vectors = Vectors::enable(&*device, &options, &known, move || {
             // Whoever holds the queue takes its entries; otherwise they would keep a shared pin
             // asserted.
             if let Ok(mut admin) = for_interrupts.try_lock() {
                 let _ = admin.service();
             }
         })?;
-        let started = start(&mut lock(&admin), cap, queues.min(vectors.queues()));
+        let judge = |strings: Strings<'_>| quirks::of(&*device, strings, &options);
+        let started = start(&mut lock(&admin), cap, queues.min(vectors.queues()), judge);
         let (mut traits, queues) = match started {
             Ok(started) => started,
             Err(error) => {
-                init::stop_after_failed_start(&*device, &mut lock(&admin), cap);
+                init::stop_after_failed_start(&*device, &mut lock(&admin), cap, &known);
                 return Err(error);
             }
         };
@@ -143,6 +153,11 @@ impl Controller {
     /// What it is.
     pub fn identity(&self) -> &Identity {
         &self.shared.traits.identity
+    }
+
+    /// How it differs from its specification, by the names of `quirks.toml`.
+    pub fn quirks(&self) -> &Quirks {
+        self.shared.quirks()
     }
 
     /// The disks, by ascending namespace id.
@@ -244,17 +259,31 @@ fn queues_in_bar(registers: &Registers, cap: Cap, wanted: u16) -> Result<u16, Er
     })
 }
 
-/// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. [NVMe
-/// 3.5.1, steps 2 to 10]
-fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(ControllerFeatures, u16), Error> {
+/// Starts the controller and asks what it is and how many of `queues` I/O queues it grants. What it
+/// is decides about its quirks, which `judge` knows. [NVMe 3.5.1, steps 2 to 10]
+fn start(
+    admin: &mut Admin,
+    cap: Cap,
+    queues: u16,
+    judge: impl Fn(Strings<'_>) -> Result<Quirks, Error>,
+) -> Result<(ControllerFeatures, u16), Error> {
     init::enable(admin, cap)?;
     let version = admin.registers().read(VS);
     // Step 7: identify the controller; the limits of some commands since version 2.0.
     let controller = identify::Controller(
         admin.fetch("identify controller", Submission::identify(cns::CONTROLLER, 0))?,
     );
+    let text = |bytes| Printable(bytes).to_string();
+    let (model, firmware) = (text(controller.model()), text(controller.firmware()));
+    let quirks = judge(Strings {
+        model: Some(&model),
+        firmware: Some(&firmware),
+        version: Some(version.0),
+    })?;
     let limits = match version.major() {
-        2.. => admin.fetch("NVM command set limits", Submission::identify(cns::CONTROLLER_NVM, 0)),
+        2.. if !quirks.has(LIMITED_IDENTIFY) => {
+            admin.fetch("NVM command set limits", Submission::identify(cns::CONTROLLER_NVM, 0))
+        }
         _ => Err(Error::Unsupported(String::new())),
     };
     let limits = match limits {
@@ -262,7 +291,8 @@ fn start(admin: &mut Admin, cap: Cap, queues: u16) -> Result<(ControllerFeatures
         Err(Error::Unsupported(_)) => None,
         Err(error) => return Err(error),
     };
-    let mut traits = ControllerFeatures::new(&controller, limits, init::page_size(cap), version);
+    let page = init::page_size(cap);
+    let mut traits = ControllerFeatures::new(&controller, limits, page, version, quirks);
     if traits.identity.volatile_cache {
         // A cache that is switched off loses nothing. If the controller does not say, it is on.
         let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;
@@ -292,6 +322,17 @@ pub(super) fn negotiate_queues(
         tracing::debug!(
             "the controller refused the configuration of asynchronous events: {status}"
         );
+    }
+    let awake = [BROKEN_APST, BROKEN_DEEPEST_STATE].iter().any(|flag| traits.quirks.has(flag));
+    if awake && traits.changes_power_state {
+        // A table of states, all zero, and the switch.
+        let off = Submission::set_feature(feature::POWER_STATE_TRANSITIONS, 0);
+        if let Err(status) = admin.send_page(&[], off)? {
+            tracing::warn!(
+                "the controller refuses to stay in its first power state: {status}; it may leave \
+                the bus when it is idle"
+            );
+        }
     }
     if traits.retry_delays != [0; 3] {
         // Without this, no status says how long to wait. A refusal costs only that.
@@ -332,6 +373,11 @@ fn unmask_events(admin: &mut Admin) -> Result<(), Error> {
 }
 
 impl NvmeShared {
+    /// How the controller differs from its specification.
+    pub(super) fn quirks(&self) -> &Quirks {
+        &self.traits.quirks
+    }
+
     /// The present generation.
     #[inline]
     pub(super) fn generation(&self) -> u32 {

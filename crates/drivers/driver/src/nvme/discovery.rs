@@ -14,6 +14,7 @@ use super::admin::Admin;
 use super::controller::NvmeShared;
 use super::init;
 use super::namespace::UniqueId;
+use super::quirks::{BOGUS_NID, BROKEN_DESCRIPTORS, LIMITED_IDENTIFY};
 
 /// Most namespaces that are looked at: four pages of the list.
 const MOST: usize = 4 * identify::NAMESPACE_LIST_ENTRIES;
@@ -37,6 +38,9 @@ impl NvmeShared {
     /// Version 1.0 has no list. Some later controllers refuse it as well, whatever version they
     /// say.
     pub(super) fn active_namespaces(&self) -> Result<(Vec<u32>, Option<Refused>), Error> {
+        if self.quirks().has(LIMITED_IDENTIFY) {
+            return self.tried_namespaces("it is not asked for the list of namespaces");
+        }
         let mut ids: Vec<u32> = Vec::new();
         loop {
             let above = ids.last().copied().unwrap_or(0);
@@ -132,7 +136,9 @@ impl NvmeShared {
     /// What the controller says of namespace `id`.
     pub(super) fn read_namespace(&self, admin: &mut Admin, id: u32) -> Result<Structures, Error> {
         let mut set = csi::NVM;
-        if init::has_command_sets(self.cap) {
+        let quirks = self.quirks();
+        let answers = !quirks.has(LIMITED_IDENTIFY) && !quirks.has(BROKEN_DESCRIPTORS);
+        if init::has_command_sets(self.cap) && answers {
             let descriptors = admin
                 .fetch("the namespace's command set", Submission::identify(cns::DESCRIPTORS, id))?;
             set = identify::command_set(&descriptors).unwrap_or(csi::NVM);
@@ -150,7 +156,11 @@ impl NvmeShared {
     /// The disk that it is, or why it cannot be one.
     pub(super) fn judge(&self, structures: &Structures) -> Result<(Info, UniqueId), Error> {
         check_command_set(structures.set)?;
-        Ok((self.traits.disk(&structures.namespace)?, UniqueId(structures.namespace.unique())))
+        let unique = match self.quirks().has(BOGUS_NID) {
+            true => UniqueId::default(),
+            false => UniqueId(structures.namespace.unique()),
+        };
+        Ok((self.traits.disk(&structures.namespace)?, unique))
     }
 
     fn identify(

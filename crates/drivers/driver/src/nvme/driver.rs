@@ -6,6 +6,7 @@ use ring3_class::Saved;
 use ring3_device::{Device, Error};
 use ring3_spec::nvme::CLASS;
 
+use super::quirks::table;
 use super::{Controller, Options};
 use crate::registry::{self, Driver, Match, Offer, Opened, Settings};
 
@@ -19,6 +20,7 @@ pub static DRIVER: Driver = Driver {
     address_bits: 64,
     throttles: false,
     manifest: include_str!("manifest.toml"),
+    quirks: Some(table),
     open: Some(open),
     resume: Some(resume),
     adopt: Some(adopt),
@@ -31,6 +33,7 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
         max_queues: settings.queues,
         max_transfer: settings.max_transfer,
         poll: settings.poll.unwrap_or(usual.poll),
+        quirks: settings.quirks.clone(),
         ..usual
     };
     opened(Controller::open(device, options)?, settings)

@@ -7,11 +7,13 @@ use ring3_class::block::{Discard, Info};
 use ring3_device::Error;
 use ring3_device::dma::SegmentRules;
 use ring3_device::irq::IrqKind;
+use ring3_quirks::Quirks;
 use ring3_spec::nvme::identify::{self, NvmLimits};
 use ring3_spec::nvme::{MAX_BLOCKS, registers::Version};
 use ring3_spec::text::Printable;
 
 use super::prp::MAX_TRANSFER;
+use super::quirks::{BROKEN_WRITE_ZEROES, CHAINED_LISTS};
 
 /// A controller's description.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -56,6 +58,12 @@ pub(super) struct ControllerFeatures {
     /// Data may be described by SGLs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) sgl: bool,
+    /// It can change its power state by itself (APSTA).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) changes_power_state: bool,
+    /// How it differs from its specification.
+    #[serde(default, skip_serializing_if = "Quirks::is_empty")]
+    pub(super) quirks: Quirks,
 }
 
 impl ControllerFeatures {
@@ -65,8 +73,11 @@ impl ControllerFeatures {
         limits: Option<NvmLimits>,
         page: u64,
         version: Version,
+        quirks: Quirks,
     ) -> Self {
         let text = |bytes| Printable(bytes).to_string();
+        // The last entry of the longest list stays free, if the device would not take it for one.
+        let longest = MAX_TRANSFER - if quirks.has(CHAINED_LISTS) { page as u32 } else { 0 };
         let device_limit = controller.max_transfer(page).unwrap_or(u64::MAX);
         let identity = Identity {
             model: text(controller.model()),
@@ -76,7 +87,7 @@ impl ControllerFeatures {
             version: format!("{}.{}.{}", version.major(), version.minor(), version.tertiary()),
             queues: 0,
             interrupts: None,
-            max_transfer: device_limit.min(MAX_TRANSFER.into()) as u32,
+            max_transfer: device_limit.min(longest.into()) as u32,
             volatile_cache: controller.volatile_cache() & 1 == 1,
         };
         let has = |command| controller.nvm_commands() & command != 0;
@@ -90,7 +101,9 @@ impl ControllerFeatures {
         let discard = limits.map_or(0, |limits| limits.range_blocks());
         Self {
             identity,
-            write_zeroes: has(identify::Controller::ONCS_WRITE_ZEROES).then_some(zeroes),
+            write_zeroes: (has(identify::Controller::ONCS_WRITE_ZEROES)
+                && !quirks.has(BROKEN_WRITE_ZEROES))
+            .then_some(zeroes),
             discard: has(identify::Controller::ONCS_DATASET_MANAGEMENT)
                 .then_some(if discard == 0 { u32::MAX } else { discard }),
             event_requests: u16::from(controller.event_limit_0based()) + 1,
@@ -105,6 +118,8 @@ impl ControllerFeatures {
                 controller.retry_delay_3(),
             ],
             sgl: controller.has_sgl(),
+            changes_power_state: controller.power_state_transitions() & 1 == 1,
+            quirks,
         }
     }
 
@@ -174,7 +189,7 @@ mod tests {
     fn traits(set: impl FnOnce(&mut identify::Controller)) -> ControllerFeatures {
         let mut controller = identify::Controller::zeroed();
         set(&mut controller);
-        ControllerFeatures::new(&controller, None, 4096, Version(0x0002_0100))
+        ControllerFeatures::new(&controller, None, 4096, Version(0x0002_0100), Quirks::default())
     }
 
     fn namespace(format: LbaFormat, blocks: u64) -> identify::Namespace {
@@ -227,8 +242,14 @@ mod tests {
         let blocks = |shift| {
             let mut limits = NvmLimits::zeroed();
             limits.set_write_zeroes_shift(shift);
-            let traits =
-                ControllerFeatures::new(&controller, Some(limits), 4096, Version(0x0002_0100));
+            let version = Version(0x0002_0100);
+            let traits = ControllerFeatures::new(
+                &controller,
+                Some(limits),
+                4096,
+                version,
+                Quirks::default(),
+            );
             traits.disk(&namespace(LbaFormat::new(9, 0), 1 << 20)).unwrap().max_write_zeroes_blocks
         };
         assert_eq!([0, 3, 40].map(blocks), [16, 64, MAX_BLOCKS]);

@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
+use ring3_quirks::Quirks;
 use ring3_spec::nvme::registers::{ACQ, AQA, ASQ, Aqa, CAP, CC, CRTO, CSTS, Cap, Cc, Csts};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::admin::{Admin, ENTRIES};
+use super::quirks::{SHORT_ADDRESSES, SLOW_READY};
 use crate::disk::Condition;
 use crate::lifetime::{StopFailed, stop_function};
 
@@ -23,6 +25,9 @@ const START_MOST: Duration = Duration::from_secs(256);
 /// 3.1.4.1]. PM1725 drives with some firmware say so and take queues of 64 entries, which is what
 /// the kernel's driver gives them. A controller that does not take them refuses the queue.
 const ENTRIES_UNSAID: u64 = 64;
+/// Between clearing CC.EN and reading CSTS, for controllers that need it: as the kernel's driver
+/// has it, which found it by trying (NVME_QUIRK_DELAY_AMOUNT).
+const BEFORE_READY: Duration = Duration::from_millis(2300);
 
 /// The controller's capabilities, with those that the driver cannot work with refused. [NVMe
 /// 3.1.4.1]
@@ -99,17 +104,20 @@ fn limit(cap: Cap) -> Duration {
 
 /// How long a start may take: CRTO, where it exists, says it for controllers that CAP.TO is too
 /// short for. Some say less there, which is wrong. [NVMe 3.1.4.21]
+///
+/// Controllers with CRTO may change CAP.TO when CC is written, so both are read after that.
 fn start_limit(registers: &Registers, cap: Cap) -> Result<Duration, Error> {
     if cap.ready_modes() & Cap::READY_WITH_MEDIA == 0 {
         return Ok(limit(cap));
     }
+    let cap = registers.read_alive(CAP)?;
     let ready = Duration::from_millis(registers.read_alive(CRTO)?.with_media_ms());
     Ok(ready.min(START_MOST).max(limit(cap)))
 }
 
 /// Disables the controller. When this succeeds, the controller owns no queue and starts no
 /// transfer. [NVMe 3.7.2]
-pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
+pub(super) fn disable(registers: &Registers, cap: Cap, quirks: &Quirks) -> Result<(), Error> {
     let configuration = registers.read_alive(CC)?;
     if configuration.enable() == 1 {
         // A controller that is starting is not to be stopped before it is ready [NVMe 3.1.4.5]. One
@@ -122,6 +130,10 @@ pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
         );
         registers.write(CC, configuration.with_enable(0).with_shutdown(Cc::SHN_NONE));
     }
+    if quirks.has(SLOW_READY) {
+        // Also if it was disabled already: perhaps a moment ago, by whoever had it before.
+        std::thread::sleep(BEFORE_READY);
+    }
     wait_ready(
         registers,
         Deadline::after(limit(cap)),
@@ -130,11 +142,29 @@ pub(super) fn disable(registers: &Registers, cap: Cap) -> Result<(), Error> {
     )
 }
 
+/// Confines a controller that does not drive all address lines to what it reaches; fails if not all
+/// of its memory lies there.
+pub(super) fn confine(device: &dyn Device, quirks: &Quirks) -> Result<(), Error> {
+    if !quirks.has(SHORT_ADDRESSES) || device.dma().confine(1 << 48) {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "{}: it reaches only addresses of 48 bits (quirk {SHORT_ADDRESSES}) and its memory lies \
+        above them: open it with below=256T",
+        device.name()
+    )))
+}
+
 /// Stops the device: disables the controller, and if it does not obey, takes its bus mastering away
 /// and resets the function. When this succeeds, nothing that was started before can write to
 /// memory. Bus mastering may be off afterwards.
-pub(super) fn stop(device: &dyn Device, registers: &Registers, cap: Cap) -> Result<(), StopFailed> {
-    disable(registers, cap).or_else(|error| stop_function(device, error))
+pub(super) fn stop(
+    device: &dyn Device,
+    registers: &Registers,
+    cap: Cap,
+    quirks: &Quirks,
+) -> Result<(), StopFailed> {
+    disable(registers, cap, quirks).or_else(|error| stop_function(device, error))
 }
 
 /// Disables a controller that somebody else may have left running; one that does not obey gets a
@@ -143,11 +173,12 @@ pub(super) fn stop_previous(
     device: &dyn Device,
     registers: &Registers,
     cap: Cap,
+    quirks: &Quirks,
 ) -> Result<(), Error> {
-    match disable(registers, cap) {
+    match disable(registers, cap, quirks) {
         Err(error @ Error::Timeout { .. }) => {
             stop_function(device, error).map_err(|unstopped| unstopped.error)?;
-            disable(registers, cap)
+            disable(registers, cap, quirks)
         }
         disabled => disabled,
     }
@@ -155,8 +186,14 @@ pub(super) fn stop_previous(
 
 /// Stops a controller whose start has failed. If it cannot be stopped, its memory never goes back
 /// to the arena.
-pub(super) fn stop_after_failed_start(device: &dyn Device, admin: &mut Admin, cap: Cap) {
-    if let Err(StopFailed { quiesced: false, .. }) = stop(device, admin.registers(), cap) {
+pub(super) fn stop_after_failed_start(
+    device: &dyn Device,
+    admin: &mut Admin,
+    cap: Cap,
+    quirks: &Quirks,
+) {
+    let stopped = stop(device, admin.registers(), cap, quirks);
+    if let Err(StopFailed { quiesced: false, .. }) = stopped {
         admin.abandon();
     }
 }

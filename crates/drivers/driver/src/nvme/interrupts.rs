@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 
-use ring3_device::irq::{FanOut, Irq, IrqKind};
+use ring3_device::irq::{FanOut, Irq, IrqKind, IrqLimits};
 use ring3_device::{Device, Error};
+use ring3_quirks::Quirks;
 
 use super::options::Options;
+use super::quirks::{BROKEN_MSI, SINGLE_VECTOR};
 
 /// The interrupts of a controller.
 pub(super) enum Vectors {
@@ -28,12 +30,21 @@ impl Vectors {
     pub(super) fn enable(
         device: &dyn Device,
         options: &Options,
+        quirks: &Quirks,
         fired: impl FnMut() + Send + 'static,
     ) -> Result<Self, Error> {
-        let Some((kind, count)) = options.interrupts.choose(device.irq_limits())? else {
+        let mut limits = device.irq_limits();
+        if quirks.has(BROKEN_MSI) {
+            limits = IrqLimits { msi: 0, ..limits };
+        }
+        let Some((kind, count)) = options.interrupts.choose(limits)? else {
             return Ok(Self::Polled);
         };
-        let mut vectors = device.irqs(kind, count.min(options.max_queues.saturating_add(1)))?;
+        let wanted = match quirks.has(SINGLE_VECTOR) {
+            true => 1,
+            false => options.max_queues.saturating_add(1),
+        };
+        let mut vectors = device.irqs(kind, count.min(wanted))?;
         match vectors.len() {
             0 => Err(Error::Protocol(format!("no vector came of {kind:?} interrupts"))),
             1 => Ok(Self::Shared(FanOut::new(vectors.remove(0), fired)?)),

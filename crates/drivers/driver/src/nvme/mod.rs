@@ -52,6 +52,7 @@ mod namespace;
 mod options;
 mod prp;
 mod queue;
+mod quirks;
 mod reset;
 mod resume;
 mod revalidate;

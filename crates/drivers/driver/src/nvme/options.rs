@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Interrupts;
+use crate::{Circumstances, Interrupts};
 
 /// How to drive a controller.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,6 +22,9 @@ pub struct Options {
     pub flush_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
+    /// What the user and the machine add to the table of quirks.
+    #[serde(default)]
+    pub quirks: Circumstances,
 }
 
 /// As a drive behind AHCI has it. The kernel's driver gives a flush of NVMe 30 s and then resets
@@ -42,6 +45,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             flush_timeout: usual_flush_timeout(),
             poll: ring3_device::wait::DEFAULT_POLL,
+            quirks: Circumstances::default(),
         }
     }
 }

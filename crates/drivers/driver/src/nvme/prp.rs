@@ -14,13 +14,30 @@ use ring3_device::ring::Words;
 pub(super) const MAX_TRANSFER: u32 = 512 * 4096;
 /// Bytes of the shortest list; also what dataset management's one range needs.
 const MIN_LIST: usize = 64;
+/// And of one where [`Layout::chained`] holds, as the kernel's driver aligns it.
+const CHAINED_LIST: usize = 512;
 /// A list lies within one page, so that it needs no pointer to a next one.
 const MAX_LIST: usize = 4096;
 
-/// Bytes of the list of a request of `max_transfer` bytes; a power of two.
-fn each(max_transfer: u32, page: u64) -> usize {
-    let entries = u64::from(max_transfer).div_ceil(page) as usize;
-    (entries * 8).next_power_of_two().clamp(MIN_LIST, MAX_LIST)
+/// How long lists are.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    /// Most bytes of a request.
+    pub(super) max_transfer: u32,
+    /// Bytes of a memory page, CC.MPS.
+    pub(super) page: u64,
+    /// The device takes the last entry of a page for a pointer to the next list, always. By the
+    /// specification it is one only if more entries follow. So no list fills its place.
+    pub(super) chained: bool,
+}
+
+impl Layout {
+    /// Bytes of each list; a power of two.
+    fn each(self) -> usize {
+        let entries = u64::from(self.max_transfer).div_ceil(self.page) as usize;
+        let (spare, least) = if self.chained { (1, CHAINED_LIST) } else { (0, MIN_LIST) };
+        ((entries + spare) * 8).next_power_of_two().clamp(least, MAX_LIST)
+    }
 }
 
 /// The lists of all slots of a queue.
@@ -33,37 +50,24 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Lists for `slots` requests of up to `max_transfer` bytes each.
-    pub(super) fn new(
-        arena: &Arena,
-        slots: usize,
-        max_transfer: u32,
-        page: u64,
-    ) -> Result<Self, Error> {
-        let each = each(max_transfer, page);
-        Ok(Self {
-            memory: arena.alloc(slots * each, MAX_LIST)?.tagged("nvme page lists"),
-            each,
-            page,
-        })
+    /// Lists for `slots` requests.
+    pub(super) fn new(arena: &Arena, slots: usize, layout: Layout) -> Result<Self, Error> {
+        let each = layout.each();
+        let memory = arena.alloc(slots * each, MAX_LIST)?.tagged("nvme page lists");
+        Ok(Self { memory, each, page: layout.page })
     }
 
     /// The same in `memory`, which they had before. [`Error::Invalid`] if that is not as long as
     /// they are.
-    pub(super) fn resume(
-        memory: DmaBuffer,
-        slots: usize,
-        max_transfer: u32,
-        page: u64,
-    ) -> Result<Self, Error> {
-        let each = each(max_transfer, page);
+    pub(super) fn resume(memory: DmaBuffer, slots: usize, layout: Layout) -> Result<Self, Error> {
+        let each = layout.each();
         if memory.len() != slots * each {
             return Err(Error::Invalid(format!(
                 "the page lists of {slots} requests in {} bytes",
                 memory.len()
             )));
         }
-        Ok(Self { memory, each, page })
+        Ok(Self { memory, each, page: layout.page })
     }
 
     /// PRP entries 1 and 2 for the first `len` bytes of `data`; `None` if they do not fit the
@@ -123,6 +127,10 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
+    fn layout(max_transfer: u32) -> Layout {
+        Layout { max_transfer, page: PAGE, chained: false }
+    }
+
     fn arena() -> Arena {
         Arena::new(Region::new(4 << 20).unwrap(), 0x1000_0000)
     }
@@ -161,38 +169,47 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_a_device_that_chains_has_an_entry_to_spare() {
+        for (pages, each) in [(8, 512), (32, 512), (64, 1024), (511, 4096)] {
+            let layout = Layout { chained: true, ..layout(pages * 4096) };
+            assert_eq!(layout.each(), each, "{pages}");
+            assert!(layout.each() / 8 > pages as usize);
+        }
+    }
+
+    #[test]
     fn one_page_needs_one_entry() {
-        let lists = Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap();
+        let lists = Lists::new(&arena(), 1, layout(1 << 20)).unwrap();
         assert_eq!(lists.describe(0, &scattered(&[(0x8000, 4096)]), 4096), Some((0x8000, 0)));
     }
 
     #[test]
     fn a_page_that_begins_in_the_middle_needs_two_entries() {
-        let lists = Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap();
+        let lists = Lists::new(&arena(), 1, layout(1 << 20)).unwrap();
         assert_eq!(lists.describe(0, &scattered(&[(0x8800, 4096)]), 4096), Some((0x8800, 0x9000)));
     }
 
     #[test]
     fn a_piece_that_begins_within_a_page_is_only_accepted_first() {
-        let lists = Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap();
+        let lists = Lists::new(&arena(), 1, layout(1 << 20)).unwrap();
         assert_eq!(lists.describe(0, &scattered(&[(0x8000, 4096), (0xa200, 4096)]), 8192), None);
     }
 
     #[test]
     fn a_piece_that_ends_within_a_page_is_only_accepted_last() {
-        let lists = Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap();
+        let lists = Lists::new(&arena(), 1, layout(1 << 20)).unwrap();
         assert_eq!(lists.describe(0, &scattered(&[(0x8000, 512), (0xa000, 4096)]), 4608), None);
     }
 
     #[test]
     fn an_odd_address_is_rejected() {
-        let lists = Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap();
+        let lists = Lists::new(&arena(), 1, layout(1 << 20)).unwrap();
         assert_eq!(lists.describe(0, &scattered(&[(0x8002, 512)]), 512), None);
     }
 
     #[test]
     fn data_shorter_than_the_request_is_rejected() {
-        let (arena, lists) = (arena(), Lists::new(&arena(), 1, 1 << 20, PAGE).unwrap());
+        let (arena, lists) = (arena(), Lists::new(&arena(), 1, layout(1 << 20)).unwrap());
         assert_eq!(lists.describe(0, &Data::from(arena.alloc_pages(512).unwrap()), 4096), None);
         assert_eq!(
             lists.describe(0, &Data::from(arena.alloc_pages(8192).unwrap()), 64 << 10),
@@ -204,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_longest_request_fits_its_list_wherever_it_begins() {
-        let lists = Lists::new(&arena(), 2, MAX_TRANSFER, PAGE).unwrap();
+        let lists = Lists::new(&arena(), 2, layout(MAX_TRANSFER)).unwrap();
         let data = scattered(&[(0x10_0200, MAX_TRANSFER)]);
         let prp = lists.describe(1, &data, MAX_TRANSFER as usize).unwrap();
         assert_eq!(
@@ -221,7 +238,7 @@ mod tests {
             cut in 0u64..4096,
             slot in 0usize..4,
         ) {
-            let lists = Lists::new(&arena(), 4, 1 << 20, PAGE).unwrap();
+            let lists = Lists::new(&arena(), 4, layout(1 << 20)).unwrap();
             let mut pieces: Vec<(u64, u32)> = Vec::new();
             for (i, &count) in pages.iter().enumerate() {
                 let start = (i as u64 + 1) << 20;
@@ -238,7 +255,7 @@ mod tests {
         #[test]
         fn a_buffer_and_the_same_range_as_a_segment_are_described_alike(pages in 1usize..20, len in 4usize..80_000) {
             let arena = arena();
-            let lists = Lists::new(&arena, 1, 1 << 20, PAGE).unwrap();
+            let lists = Lists::new(&arena, 1, layout(1 << 20)).unwrap();
             let buffer = arena.alloc(pages * 4096, 4).unwrap();
             let same = scattered(&[(buffer.iova(), buffer.len() as u32)]);
             let described = lists.describe(0, &Data::from(buffer), len);

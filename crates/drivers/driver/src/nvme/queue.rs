@@ -32,7 +32,8 @@ use super::command::Encoder;
 use super::controller::NvmeShared;
 use super::init;
 use super::namespace::{Namespace, Unit};
-use super::prp::Lists;
+use super::prp::{Layout, Lists};
+use super::quirks::{CHAINED_LISTS, MEDIUM_PRIORITY};
 use super::reset::Use;
 use super::saved::{QUEUE, SavedPair, SavedRing};
 use super::status;
@@ -102,7 +103,7 @@ impl QueuePair {
     }
 
     fn build(namespace: &Namespace, depth: u16, id: u16) -> Result<DiskQueue<Self>, Error> {
-        let Namespace { shared, unit } = namespace;
+        let shared = &namespace.shared;
         let Dimensions { depth, submission, completion } =
             Dimensions::new(depth.min(shared.options.max_depth), shared.cap.max_queue_entries());
         let arena = shared.device.dma().arena();
@@ -112,12 +113,20 @@ impl QueuePair {
         };
         let commands = words(submission, SUBMISSION_WORDS, "nvme commands")?;
         let ends = words(completion, COMPLETION_WORDS, "nvme completions")?;
-        let lists = Lists::new(arena, depth.into(), unit.info.max_transfer, page)?;
+        let lists = Lists::new(arena, depth.into(), Self::layout(namespace))?;
         let rings =
             (SubmissionRing::new(commands, submission)?, CompletionRing::new(ends, completion)?);
         let generation = shared.lifetime.generation();
         let (irq, pair) = Self::of(namespace, (id, depth), rings, lists)?;
         Ok(DiskQueue::new(pair, irq, (depth, generation)))
+    }
+
+    fn layout(Namespace { shared, unit }: &Namespace) -> Layout {
+        Layout {
+            max_transfer: unit.info.max_transfer,
+            page: init::page_size(shared.cap),
+            chained: shared.quirks().has(CHAINED_LISTS),
+        }
     }
 
     /// Pair `id` for `depth` requests, made of its rings and lists.
@@ -188,12 +197,8 @@ impl QueuePair {
                 submission.size()
             )));
         }
-        let lists = Lists::resume(
-            claims.claim(saved.rings.lists)?,
-            depth.into(),
-            namespace.unit.info.max_transfer,
-            init::page_size(shared.cap),
-        )?;
+        let lists =
+            Lists::resume(claims.claim(saved.rings.lists)?, depth.into(), Self::layout(namespace))?;
         let (irq, pair) =
             Self::of(namespace, (saved.rings.id, depth), (submission, completion), lists)?;
         DiskQueue::resume(saved, pair, irq, claims)
@@ -207,10 +212,11 @@ impl QueuePair {
             Submission::create_cq(self.id, ring.size(), base, self.vector),
         )?;
         let (ring, base) = (&self.submission, self.submission.words().iova());
-        let created = admin.demand(
-            "an I/O submission queue",
-            Submission::create_sq(self.id, ring.size(), base, self.id),
-        );
+        let mut command = Submission::create_sq(self.id, ring.size(), base, self.id);
+        if self.shared.quirks().has(MEDIUM_PRIORITY) {
+            command = command.with_medium_priority();
+        }
+        let created = admin.demand("an I/O submission queue", command);
         if let Err(Error::Unsupported(_)) = created {
             admin
                 .demand("deletion of a completion queue", Submission::delete_cq(self.id))

@@ -85,7 +85,7 @@ impl NvmeShared {
             // Its caches are on the media. [NVMe 3.6.1]
             self.caches().iter().for_each(|(_, cache)| cache.mark_flushed());
         }
-        let stopped = init::stop(&*self.device, admin.registers(), self.cap);
+        let stopped = init::stop(&*self.device, admin.registers(), self.cap, self.quirks());
         self.lifetime.shut_down(&stopped);
         consent.and(stopped.map_err(|unstopped| unstopped.error))
     }
@@ -130,7 +130,7 @@ impl Controller for NvmeShared {
     fn stop(&self, admin: &mut Admin) -> Result<(), StopFailed> {
         // Before a register changes, and for good.
         admin.checkpoint.close();
-        init::stop(&*self.device, admin.registers(), self.cap)
+        init::stop(&*self.device, admin.registers(), self.cap, self.quirks())
     }
 
     fn start(&self, admin: &mut Admin) -> Result<(), Error> {

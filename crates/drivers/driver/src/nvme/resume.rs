@@ -89,6 +89,7 @@ impl Controller {
         let registers = Registers::new(device.bar(0)?, doorbells_end(1, 0))?;
         let cap = init::capabilities(&registers)?;
         state.check(cap.0, init::page_size(cap))?;
+        init::confine(&*device, &state.traits.quirks)?;
         let mut claims = Claims::new(device.dma().arena());
         let admin = Admin::resume(registers, &mut claims, &state, cap.stride())?;
         check_admin_queue(&admin)?;
@@ -97,7 +98,7 @@ impl Controller {
         let members = Mutex::new(members);
         let admin = Arc::new(Mutex::new(admin));
         let for_interrupts = admin.clone();
-        let vectors = Vectors::enable(&*device, &state.options, move || {
+        let vectors = Vectors::enable(&*device, &state.options, &state.traits.quirks, move || {
             if let Ok(mut admin) = for_interrupts.try_lock() {
                 let _ = admin.service();
             }

@@ -1,32 +1,58 @@
 //! What the tests of the IDE driver on simulated controllers share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-#[path = "../owner/mod.rs"]
-mod owner;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::{Disk, Queue};
-use ring3_device::Error;
-use ring3_device::dma::DmaBuffer;
+use ring3_backend::OpenOptions;
+use ring3_class::block::Disk;
+use ring3_device::{Device, Error};
 use ring3_driver::ata::Options;
 use ring3_driver::ata::ide::{Controller, Drive};
 use ring3_model::ide::{IdeHandle, SimIde};
 
+use super::disks::{self, Driven};
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
-pub use owner::{Outcome, PATIENCE, bytes, execute, finish, reap_all, succeed};
+pub use super::disks::{Outcome, PATIENCE, bytes, execute, finish, flush, reap_all, run, succeed};
 
 /// Commands time out after this in the tests that wait for it.
 pub const TIMEOUT: Duration = Duration::from_millis(160);
 /// Resets time out after this.
 pub const READY: Duration = Duration::from_millis(100);
 
-/// A controller with the other side of its device.
-pub struct Bench {
-    pub controller: Controller,
-    pub handle: IdeHandle,
+impl Driven for Controller {
+    type Options = Options;
+    type Model = SimIde;
+    type Handle = IdeHandle;
+
+    fn model(uri: &str) -> SimIde {
+        let uri = format!("sim:ide{uri}").parse().unwrap();
+        let options = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
+        ring3_model::ide::open(&uri, options).unwrap()
+    }
+    fn handle(model: &SimIde) -> IdeHandle {
+        model.handle()
+    }
+    fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        Self::open(device, options)
+    }
+    fn disk(&self) -> Arc<dyn Disk> {
+        Arc::new(self.drives()[0].clone())
+    }
+}
+
+pub type Bench = disks::Bench<Controller>;
+
+impl Bench {
+    /// Drive `index` of those that were found.
+    pub fn drive(&self, index: usize) -> &Drive {
+        &self.controller.drives()[index]
+    }
+
+    /// The driver has broken no rule.
+    pub fn well_behaved(&self) {
+        assert_eq!(self.handle.violations(), Vec::<String>::new());
+    }
 }
 
 /// Opens `uri` (what follows `sim:ide`) with the default options but short time-outs.
@@ -40,49 +66,9 @@ pub fn short() -> Options {
 }
 
 pub fn bench_with(uri: &str, options: Options) -> Bench {
-    try_bench(uri, options).unwrap()
-}
-
-pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
-    let device = device(uri);
-    let handle = device.handle();
-    Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
+    Bench::open(uri, options).unwrap()
 }
 
 pub fn device(uri: &str) -> SimIde {
-    let uri: Uri = format!("sim:ide{uri}").parse().unwrap();
-    let options = OpenOptions { arena: 16 << 20, below: 1 << 32, ..OpenOptions::default() };
-    ring3_model::ide::open(&uri, options).unwrap()
-}
-
-impl Bench {
-    /// Drive `index` of those that were found.
-    pub fn drive(&self, index: usize) -> &Drive {
-        &self.controller.drives()[index]
-    }
-
-    /// A queue of the first drive.
-    pub fn queue(&self, depth: u16) -> Box<dyn Queue> {
-        self.drive(0).open_queue(depth).unwrap()
-    }
-
-    pub fn buffer(&self, len: usize) -> DmaBuffer {
-        self.drive(0).dma().arena().alloc_pages(len).unwrap()
-    }
-
-    pub fn filled(&self, len: usize, byte: u8) -> DmaBuffer {
-        let buffer = self.buffer(len);
-        buffer.fill(byte);
-        buffer
-    }
-
-    /// Bytes of DMA memory that are free.
-    pub fn free(&self) -> usize {
-        self.drive(0).dma().arena().free_bytes()
-    }
-
-    /// The driver has broken no rule.
-    pub fn well_behaved(&self) {
-        assert_eq!(self.handle.violations(), Vec::<String>::new());
-    }
+    Controller::model(uri)
 }

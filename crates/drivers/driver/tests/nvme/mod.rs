@@ -1,29 +1,48 @@
 //! What the tests of the NVMe driver on simulated controllers share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-#[path = "../owner/mod.rs"]
-mod owner;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_backend::{OpenOptions, Uri};
-use ring3_class::block::{Disk, Queue};
-use ring3_device::Error;
-use ring3_device::dma::DmaBuffer;
+use ring3_backend::OpenOptions;
+use ring3_class::block::Disk;
+use ring3_device::{Device, Error};
 use ring3_driver::nvme::{Controller, Options};
 use ring3_model::nvme::{NvmeHandle, SimNvme};
 
+use super::disks::{self, Driven};
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
-pub use owner::{Outcome, PATIENCE, bytes, execute, finish, reap_all, succeed};
+pub use super::disks::{Outcome, PATIENCE, bytes, execute, finish, flush, reap_all, run, succeed};
 
 /// Requests time out after this in the tests that wait for it.
 pub const TIMEOUT: Duration = Duration::from_millis(80);
 
-/// A controller with the other side of its device.
-pub struct Bench {
-    pub controller: Controller,
-    pub handle: NvmeHandle,
+impl Driven for Controller {
+    type Options = Options;
+    type Model = SimNvme;
+    type Handle = NvmeHandle;
+
+    fn model(uri: &str) -> SimNvme {
+        let uri = format!("sim:nvme{uri}").parse().unwrap();
+        ring3_model::nvme::open(&uri, OpenOptions::default()).unwrap()
+    }
+    fn handle(model: &SimNvme) -> NvmeHandle {
+        model.handle()
+    }
+    fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        Self::open(device, options)
+    }
+    fn disk(&self) -> Arc<dyn Disk> {
+        self.disk(1).unwrap()
+    }
+}
+
+pub type Bench = disks::Bench<Controller>;
+
+impl Bench {
+    pub fn disk(&self) -> Arc<dyn Disk> {
+        self.controller.disk(1).unwrap()
+    }
 }
 
 /// Opens `uri` (what follows `sim:nvme`) with the default options but a short time-out.
@@ -37,47 +56,9 @@ pub fn short() -> Options {
 }
 
 pub fn bench_with(uri: &str, options: Options) -> Bench {
-    try_bench(uri, options).unwrap()
-}
-
-pub fn try_bench(uri: &str, options: Options) -> Result<Bench, Error> {
-    let device = device(uri);
-    let handle = device.handle();
-    Controller::open(Arc::new(device), options).map(|controller| Bench { controller, handle })
-}
-
-/// A controller that drives `device`.
-pub fn bench_of(device: SimNvme, options: Options) -> Bench {
-    let handle = device.handle();
-    Bench { controller: Controller::open(Arc::new(device), options).unwrap(), handle }
+    Bench::open(uri, options).unwrap()
 }
 
 pub fn device(uri: &str) -> SimNvme {
-    let uri: Uri = format!("sim:nvme{uri}").parse().unwrap();
-    ring3_model::nvme::open(&uri, OpenOptions::default()).unwrap()
-}
-
-impl Bench {
-    pub fn disk(&self) -> Arc<dyn Disk> {
-        self.controller.disk(1).unwrap()
-    }
-
-    pub fn queue(&self, depth: u16) -> Box<dyn Queue> {
-        self.disk().open_queue(depth).unwrap()
-    }
-
-    pub fn buffer(&self, len: usize) -> DmaBuffer {
-        self.disk().dma().arena().alloc_pages(len).unwrap()
-    }
-
-    pub fn filled(&self, len: usize, byte: u8) -> DmaBuffer {
-        let buffer = self.buffer(len);
-        buffer.fill(byte);
-        buffer
-    }
-
-    /// Bytes of DMA memory that are free.
-    pub fn free(&self) -> usize {
-        self.disk().dma().arena().free_bytes()
-    }
+    Controller::model(uri)
 }

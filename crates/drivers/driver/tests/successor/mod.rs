@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ring3_class::Saved;
 use ring3_device::dma::{Arena, Dma, SavedArena};
-use ring3_device::{Decorator, Device};
+use ring3_device::{Decorator, Device, Error};
 
 /// A view of a device.
 pub struct Successor {
@@ -49,4 +49,19 @@ pub fn altered(saved: &Saved, change: impl FnOnce(&mut serde_json::Value)) -> Sa
     let mut saved = saved.clone();
     change(&mut saved.state);
     saved
+}
+
+/// A check that `resume` refuses `saved` after a change, and takes no memory of `device` then.
+pub fn refuses<'a, T>(
+    device: &'a dyn Device,
+    saved: &'a Saved,
+    resume: impl Fn(&Saved) -> Result<T, Error> + 'a,
+) -> impl Fn(&str, &dyn Fn(&mut serde_json::Value)) + 'a {
+    let unclaimed = device.dma().arena().unclaimed();
+    move |what, change| {
+        let resumed = resume(&altered(saved, change));
+        let error = resumed.err().unwrap_or_else(|| panic!("{what} was taken"));
+        assert!(matches!(error, Error::Invalid(_)), "{what}: {error}");
+        assert_eq!(device.dma().arena().unclaimed(), unclaimed, "{what}");
+    }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ring3_class::net::Throttle;
 use ring3_control::drive::{Prepare, VERSION};
 use ring3_device::irq::IrqKind;
-use ring3_driver::Interrupts;
 use ring3_driver::registry::{DRIVERS, Settings};
+use ring3_driver::{Circumstances, Interrupts};
 use ring3_export::tap::{Engine, EngineSettings, Workers};
 use ring3_export::ublk;
 use ring3_manifest::Role;
@@ -84,6 +84,8 @@ impl Standby {
             .map(str::parse::<Throttle>)
             .transpose()
             .map_err(Error::protocol)?;
+        // While files can be read.
+        let quirks = Circumstances::wanting(prepare.quirks.clone()).here();
         let mut doubts = ring3_process::stay_in_memory();
         let mut rings = Pool::default();
         // As rings: what is opened is opened before.
@@ -108,6 +110,7 @@ impl Standby {
         let settings = Settings {
             interrupts,
             throttle,
+            quirks,
             part: prepare.part,
             max_transfer: (!prepare.shared).then_some(wanted.max_bytes),
             ..Settings::default()
@@ -233,6 +236,7 @@ mod tests {
             part,
             interrupts,
             throttle: None,
+            quirks: Vec::new(),
             queues: 1,
             depth: 64,
             max_bytes: 1 << 18,

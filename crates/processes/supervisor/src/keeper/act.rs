@@ -134,6 +134,7 @@ impl Keeper {
             part: device.part,
             interrupts: device.interrupts.clone(),
             throttle: device.throttle.map(|throttle| throttle.to_string()),
+            quirks: device.quirks.clone(),
             queues: device.export.queues.min(crate::processors()),
             depth: device.export.depth,
             max_bytes: device.max_bytes(),

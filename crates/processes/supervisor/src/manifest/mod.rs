@@ -113,6 +113,9 @@ pub struct Device {
     /// How often it may interrupt, a network card; as its driver thinks best if `None`.
     #[serde(default)]
     pub throttle: Option<Throttle>,
+    /// What the user wants otherwise than its driver's table of quirks has it.
+    #[serde(default)]
+    pub quirks: Vec<String>,
     /// What its disks become.
     #[serde(default)]
     pub export: ExportConfig,
@@ -185,6 +188,11 @@ impl Device {
             card interrupts",
         )?;
         range(
+            "quirks",
+            self.quirks.is_empty(),
+            "left out with driver = \"dde:...\": a driver of Linux has a table of its own",
+        )?;
+        range(
             "export.kind",
             matches!(self.export.kind, Kind::Tap | Kind::Ublk),
             "\"tap\" or \"ublk\" with driver = \"dde:...\": a driver of Linux makes an interface \
@@ -219,6 +227,8 @@ impl Device {
         self.check_hosted()?;
         self.restart.check()?;
         self.limits.check()?;
+        ring3_manifest::check_quirks(self.driver.as_deref(), &self.quirks)
+            .map_err(|why| format!("quirks: {why}"))?;
         range(
             "throttle",
             self.throttle.is_none() || self.export.kind.is_card(),

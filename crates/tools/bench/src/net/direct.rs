@@ -7,14 +7,15 @@ use std::mem;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ring3_class::net::{Mac, Nic, Packet, Queue, QueueSettings};
+use ring3_class::net::{Mac, Nic, Packet, Queue};
 use ring3_device::Deadline;
 
+use super::filled::{self, ROOM};
 use super::frame::{HEADERS, Host, parse, turn_around, udp};
 use super::load::{Kind, Load};
 use super::measure::{PATIENCE, QUIET, Seen};
 use super::talk::{Ask, MARK, Mark, PEER_DATA, PEER_TALK, TELL, Tally, USER_DATA, USER_TALK};
-use super::{User, Work};
+use super::{User, Work, no_answer};
 use crate::Error;
 
 /// Packets of a batch.
@@ -23,8 +24,6 @@ const BATCH: usize = 32;
 const OWN: usize = 128;
 /// By which they are known.
 const OWN_TOKEN: u32 = 1;
-/// Bytes of a buffer from the packet's start on.
-const ROOM: u32 = 2048;
 /// How long an answer is waited for before the question is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The clock is read after so many turns.
@@ -52,27 +51,7 @@ impl<'a> Direct<'a> {
     /// Opens a queue of `nic`, as the host `here`; whoever is at the other end of the cable is
     /// `peer`.
     pub fn open(nic: &'a dyn Nic, here: Ipv4Addr, peer: Ipv4Addr) -> Result<Self, Error> {
-        let failed = |source| Error::Device { name: nic.name(), source };
-        let settings = QueueSettings { rx_room: ROOM, ..QueueSettings::default() };
-        let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
-        let mut queue = queues
-            .pop()
-            .ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
-        let start = nic.info().headroom.next_multiple_of(64);
-        let buffer = |token| -> Result<Packet, ring3_device::Error> {
-            Ok(Packet {
-                token,
-                ..Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start)
-            })
-        };
-        let buffers = |count, token| {
-            (0..count).map(|_| buffer(token)).collect::<Result<Vec<_>, _>>().map_err(failed)
-        };
-        let own = buffers(OWN, OWN_TOKEN)?;
-        let mut empty = buffers(queue.depth().0.into(), 0)?;
-        // What it does not take goes back to the arena.
-        let _ = queue.rx_provide(&mut empty);
-        let places = |count| (0..count).map(|_| Packet::default()).collect();
+        let (queue, own) = filled::open(nic, OWN, OWN_TOKEN)?;
         let me = Host { mac: nic.info().mac, ip: here };
         let peer = Host { mac: Mac::BROADCAST, ip: peer };
         Ok(Self {
@@ -80,8 +59,8 @@ impl<'a> Direct<'a> {
             queue,
             me,
             peer,
-            batch: places(BATCH),
-            back: places(BATCH),
+            batch: filled::places(BATCH),
+            back: filled::places(BATCH),
             own,
             answer: None,
             frame: Vec::new(),
@@ -293,10 +272,7 @@ impl User for Direct<'_> {
                 }
             }
         }
-        Err(Error::Invalid(format!(
-            "nobody at the other end of the cable answers within {} s",
-            PATIENCE.as_secs()
-        )))
+        Err(no_answer(PATIENCE))
     }
 
     fn work(
@@ -355,6 +331,8 @@ mod tests {
 
     use super::super::Peer;
     use super::super::measure::{Method, measure};
+    use ring3_class::net::QueueSettings;
+
     use super::*;
     use crate::report::Measurement;
 

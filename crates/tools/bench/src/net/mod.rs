@@ -14,6 +14,7 @@
 mod circle;
 mod connection;
 mod direct;
+mod filled;
 mod forward;
 mod frame;
 pub mod hosted;
@@ -116,4 +117,12 @@ pub trait User {
 
     /// The same as [`work`](Self::work) until nothing has come for a while.
     fn drain(&mut self, load: &Load) -> Result<(), Error>;
+}
+
+/// Why a peer that was asked has not answered within `time`.
+fn no_answer(time: Duration) -> Error {
+    Error::Invalid(format!(
+        "nobody at the other end of the cable answers within {} s",
+        time.as_secs()
+    ))
 }

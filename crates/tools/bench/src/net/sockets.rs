@@ -8,7 +8,7 @@ use super::load::{Kind, Load};
 use super::many::{BATCH, Many, ROOM};
 use super::measure::{PATIENCE, QUIET, Seen};
 use super::talk::{Ask, Mark, PEER_DATA, PEER_TALK, TELL, Tally, USER_DATA, USER_TALK};
-use super::{User, Work};
+use super::{User, Work, no_answer};
 use crate::Error;
 
 /// How long an answer is waited for before the question is asked again.
@@ -93,10 +93,7 @@ impl User for Sockets {
                 std::thread::sleep(AGAIN);
             }
         }
-        Err(Error::Invalid(format!(
-            "nobody at the other end of the cable answers within {} s",
-            PATIENCE.as_secs()
-        )))
+        Err(no_answer(PATIENCE))
     }
 
     fn work(

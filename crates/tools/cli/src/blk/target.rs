@@ -12,6 +12,7 @@ use ring3_host::open::{Attached, Claim, Requirements};
 use crate::dde::{Class, Hosted, Name, Tools};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
+use crate::driving::QuirkArgs;
 use crate::driving::Transfer;
 
 /// The disk to use.
@@ -37,6 +38,8 @@ pub struct Target {
     /// The fastest transfer mode of an ATA drive that the driver may use.
     #[arg(long, value_enum, default_value = "queued")]
     transfer: Transfer,
+    #[command(flatten)]
+    quirks: QuirkArgs,
 }
 
 impl Target {
@@ -72,6 +75,7 @@ impl Target {
                 part: self.namespace.or(self.drive),
                 interrupts: self.irq.into(),
                 level: self.transfer.into(),
+                quirks: self.quirks.clone().into(),
                 ..Settings::default()
             },
             ..Claim::new(self.device.clone())

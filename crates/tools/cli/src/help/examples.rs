@@ -157,6 +157,8 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("nvme id", &["ring3 nvme id --device sim:nvme", "ring3 nvme id --device qtest:nvme --json"]),
     ("nvme smart", &["ring3 nvme smart --device sim:nvme"]),
     ("plot", &["ring3 plot out/restart.json --out restart.svg"]),
+    ("quirks compare", &["ring3 quirks compare /usr/src/linux-source-6.12"]),
+    ("quirks show", &["ring3 quirks show", "ring3 quirks show --markdown"]),
     ("record", &["ring3 record -o id.rec -- nvme id --device sim:nvme"]),
     ("reload", &["sudo ring3 reload"]),
     ("replay", &["ring3 replay id.rec", "ring3 replay id.rec --show"]),

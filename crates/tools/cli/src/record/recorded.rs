@@ -40,7 +40,7 @@ const FLAGS: [&str; 8] = [
     "--wide",
 ];
 /// Options with a value, none of which names a file, a program or another device.
-const VALUES: [&str; 27] = [
+const VALUES: [&str; 28] = [
     "--arena",
     "--burst",
     "--depth",
@@ -61,6 +61,7 @@ const VALUES: [&str; 27] = [
     "--patience",
     "--patience-s",
     "--poll",
+    "--quirk",
     "--requests",
     "--seconds",
     "--seed",

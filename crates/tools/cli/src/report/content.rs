@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use ring3_bench::paper::Comparison;
+use ring3_bench::paper::{Comparison, PaperFigure};
 use ring3_bench::report::Report;
+use ring3_bench::table::rounded;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -72,4 +73,32 @@ pub fn is_short(report: &Report) -> bool {
 /// Our value of a comparison, in the first report that has it.
 pub fn ours(one: &Comparison, reports: &[&Report]) -> Option<f64> {
     one.ours.as_ref()?.value(reports.iter().copied())
+}
+
+/// What stands at the head of each cell of a [`Compared`].
+pub const COMPARED: [&str; 4] = ["the paper", "ours", "ours / paper", "where the paper has it"];
+
+/// A value of a paper beside ours, as every page shows it.
+pub struct Compared<'a> {
+    pub what: &'a str,
+    /// As [`COMPARED`] says. Without a ratio or a place that cell is empty.
+    pub cells: [String; 4],
+}
+
+/// All comparisons of a figure, in its order.
+pub fn compared<'a>(figure: &'a PaperFigure, reports: &[&Report]) -> Vec<Compared<'a>> {
+    let cells = |one: &'a Comparison| {
+        let (found, number) =
+            (ours(one, reports), |value: f64| format!("{} {}", rounded(value), one.unit));
+        let ratio = found.zip(one.paper).filter(|(_, paper)| *paper != 0.0);
+        let ours = || found.map_or_else(|| "not measured".into(), number);
+        let cells = [
+            one.paper.map_or_else(|| "none".into(), number),
+            one.none.clone().unwrap_or_else(ours),
+            ratio.map_or_else(String::new, |(ours, paper)| format!("{:.2}", ours / paper)),
+            one.source.clone().unwrap_or_default(),
+        ];
+        Compared { what: &one.what, cells }
+    };
+    figure.comparisons.iter().map(cells).collect()
 }

@@ -8,8 +8,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "plan-e1000",
         about: "lines of the split e1000 in the kernel",
-        words: "split plan --check @examples/e1000.plan.toml --json",
-        quick: "split plan --check @examples/e1000.plan.toml --json",
+        command: "split plan --check @examples/e1000.plan.toml --json",
         gives: Gives::Plan("e1000"),
         minutes: 1,
         quick_seconds: 1,
@@ -17,8 +16,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "plan-e1000e",
         about: "lines of e1000e that an automatic plan leaves in the kernel",
-        words: "split plan e1000e --json",
-        quick: "split plan e1000e --json",
+        command: "split plan e1000e --json",
         gives: Gives::Plan("e1000e"),
         minutes: 1,
         quick_seconds: 4,
@@ -26,8 +24,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "plan-nvme",
         about: "lines of nvme that an automatic plan leaves in the kernel",
-        words: "split plan nvme --json",
-        quick: "split plan nvme --json",
+        command: "split plan nvme --json",
         gives: Gives::Plan("nvme"),
         minutes: 1,
         quick_seconds: 3,
@@ -35,10 +32,9 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "split-e1000",
         about: "TCP through e1000 in all four places",
-        words: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
-                @examples/e1000.annotations.toml --everywhere --rounds 5 --seconds 4 --json",
-        quick: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
-                @examples/e1000.annotations.toml --everywhere --rounds 1 --seconds 1 --json",
+        command: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
+                  @examples/e1000.annotations.toml --everywhere --rounds {5|1} --seconds {4|1} \
+                  --json",
         gives: Gives::Output,
         minutes: 30,
         quick_seconds: 55,
@@ -46,12 +42,9 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "udp-e1000",
         about: "packets through e1000",
-        words: "bench udp-echo --card e1000 --load udp-64-echo-qd1 --load udp-64-echo-qd32 \
-                --placement kernel --placement export --placement hosted --rounds 3 --millis \
-                500",
-        quick: "bench udp-echo --card e1000 --load udp-64-echo-qd1 --load udp-64-echo-qd32 \
-                --placement kernel --placement export --placement hosted --rounds 1 --millis \
-                300",
+        command: "bench udp-echo --card e1000 --load udp-64-echo-qd1 --load udp-64-echo-qd32 \
+                  --placement kernel --placement export --placement hosted --rounds {3|1} --millis \
+                  {500|300}",
         gives: Gives::Folder,
         minutes: 8,
         quick_seconds: 21,
@@ -59,12 +52,9 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "udp-e1000e",
         about: "packets through e1000e",
-        words: "bench udp-echo --card e1000e --load udp-64-echo-qd1 --load udp-64-echo-qd32 \
-                --placement kernel --placement export --placement hosted --rounds 3 --millis \
-                500",
-        quick: "bench udp-echo --card e1000e --load udp-64-echo-qd1 --load udp-64-echo-qd32 \
-                --placement kernel --placement export --placement hosted --rounds 1 --millis \
-                300",
+        command: "bench udp-echo --card e1000e --load udp-64-echo-qd1 --load udp-64-echo-qd32 \
+                  --placement kernel --placement export --placement hosted --rounds {3|1} --millis \
+                  {500|300}",
         gives: Gives::Folder,
         minutes: 8,
         quick_seconds: 17,
@@ -72,10 +62,8 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "tcp-e1000e",
         about: "TCP through e1000e",
-        words: "bench tcp --card e1000e --placement kernel --placement export --placement \
-                hosted --rounds 3 --millis 500",
-        quick: "bench tcp --card e1000e --placement kernel --placement export --placement \
-                hosted --rounds 1 --millis 300",
+        command: "bench tcp --card e1000e --placement kernel --placement export --placement hosted \
+                  --rounds {3|1} --millis {500|300}",
         gives: Gives::Folder,
         minutes: 6,
         quick_seconds: 19,
@@ -83,12 +71,9 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "disk-nvme",
         about: "reads of an NVMe disk",
-        words: "bench disk --mode instructions --rounds 5 --brief --workload randread-4k-qd32 \
-                --placement kernel --placement kernel-nomultipath --placement process \
-                --placement export",
-        quick: "bench disk --mode instructions --rounds 1 --brief --workload randread-4k-qd32 \
-                --placement kernel --placement kernel-nomultipath --placement process \
-                --placement export",
+        command: "bench disk --mode instructions --rounds {5|1} --brief --workload \
+                  randread-4k-qd32 --placement kernel --placement kernel-nomultipath --placement \
+                  process --placement export",
         gives: Gives::Folder,
         minutes: 12,
         quick_seconds: 26,
@@ -96,10 +81,8 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "disk-nvme-hosted",
         about: "reads of an NVMe disk by Linux's nvme in a process",
-        words: "bench disk --mode instructions --rounds 5 --brief --workload randread-4k-qd32 \
-                --placement kernel-nomultipath --placement hosted",
-        quick: "bench disk --mode instructions --rounds 1 --brief --workload randread-4k-qd32 \
-                --placement kernel-nomultipath --placement hosted",
+        command: "bench disk --mode instructions --rounds {5|1} --brief --workload \
+                  randread-4k-qd32 --placement kernel-nomultipath --placement hosted",
         gives: Gives::Folder,
         minutes: 8,
         quick_seconds: 23,
@@ -107,12 +90,9 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "latency-nvme",
         about: "how long a read of an NVMe disk takes",
-        words: "bench disk --mode wall --rounds 3 --millis 1000 --workload randread-4k-qd1 \
-                --placement kernel --placement kernel-nomultipath --placement process \
-                --placement export",
-        quick: "bench disk --mode wall --rounds 1 --millis 500 --workload randread-4k-qd1 \
-                --placement kernel --placement kernel-nomultipath --placement process \
-                --placement export",
+        command: "bench disk --mode wall --rounds {3|1} --millis {1000|500} --workload \
+                  randread-4k-qd1 --placement kernel --placement kernel-nomultipath --placement \
+                  process --placement export",
         gives: Gives::Folder,
         minutes: 4,
         quick_seconds: 18,
@@ -120,10 +100,8 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "latency-nvme-hosted",
         about: "how long one by Linux's nvme in a process takes",
-        words: "bench disk --mode wall --rounds 3 --millis 1000 --workload randread-4k-qd1 \
-                --placement kernel-nomultipath --placement hosted",
-        quick: "bench disk --mode wall --rounds 1 --millis 500 --workload randread-4k-qd1 \
-                --placement kernel-nomultipath --placement hosted",
+        command: "bench disk --mode wall --rounds {3|1} --millis {1000|500} --workload \
+                  randread-4k-qd1 --placement kernel-nomultipath --placement hosted",
         gives: Gives::Folder,
         minutes: 3,
         quick_seconds: 16,
@@ -131,8 +109,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "outage-e1000",
         about: "kills of ring3's driver of e1000",
-        words: "bench outage --card e1000",
-        quick: "bench outage --card e1000 --quick",
+        command: "bench outage --card e1000 {|--quick}",
         gives: Gives::Folder,
         minutes: 5,
         quick_seconds: 19,
@@ -140,8 +117,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "outage-e1000-hosted",
         about: "kills of Linux's e1000 in a process",
-        words: "bench outage --card e1000 --hosted",
-        quick: "bench outage --card e1000 --hosted --quick",
+        command: "bench outage --card e1000 --hosted {|--quick}",
         gives: Gives::Folder,
         minutes: 5,
         quick_seconds: 23,
@@ -149,8 +125,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "outage-e1000e",
         about: "kills of ring3's driver of e1000e",
-        words: "bench outage --card e1000e",
-        quick: "bench outage --card e1000e --quick",
+        command: "bench outage --card e1000e {|--quick}",
         gives: Gives::Folder,
         minutes: 5,
         quick_seconds: 19,
@@ -158,8 +133,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "outage-e1000e-hosted",
         about: "kills of Linux's e1000e in a process",
-        words: "bench outage --card e1000e --hosted",
-        quick: "bench outage --card e1000e --hosted --quick",
+        command: "bench outage --card e1000e --hosted {|--quick}",
         gives: Gives::Folder,
         minutes: 5,
         quick_seconds: 23,
@@ -167,8 +141,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "restart-nvme",
         about: "kills of ring3's driver of NVMe",
-        words: "bench restart --kills 50 --upgrades 0",
-        quick: "bench restart --quick",
+        command: "bench restart {--kills 50 --upgrades 0|--quick}",
         gives: Gives::Folder,
         minutes: 7,
         quick_seconds: 35,
@@ -176,8 +149,7 @@ pub const PLACES: [Part; 17] = [
     Part {
         name: "restart-nvme-hosted",
         about: "kills of Linux's nvme in a process",
-        words: "bench restart --kills 20 --upgrades 0 --driver dde:nvme",
-        quick: "bench restart --quick --driver dde:nvme",
+        command: "bench restart {--kills 20 --upgrades 0|--quick} --driver dde:nvme",
         gives: Gives::Folder,
         minutes: 7,
         quick_seconds: 50,
@@ -189,10 +161,8 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "leslie",
         about: "a disk read by size",
-        words: "bench disk --figure leslie --controller ahci --controller ide --controller \
-                nvme --mode instructions --rounds 3 --bytes 8M --requests 4000",
-        quick: "bench disk --figure leslie --controller ahci --controller ide --controller \
-                nvme --mode instructions --rounds 1 --quick",
+        command: "bench disk --figure leslie --controller ahci --controller ide --controller nvme \
+                  --mode instructions --rounds {3 --bytes 8M --requests 4000|1 --quick}",
         gives: Gives::Folder,
         minutes: 240,
         quick_seconds: 80,
@@ -200,8 +170,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "udp-echo",
         about: "UDP echo over the offered load",
-        words: "bench udp-echo",
-        quick: "bench udp-echo --quick",
+        command: "bench udp-echo {|--quick}",
         gives: Gives::Folder,
         minutes: 30,
         quick_seconds: 17,
@@ -209,8 +178,8 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "timeline",
         about: "where the time of a request goes",
-        words: "bench disk --timeline --mode instructions --controller ahci --controller nvme",
-        quick: "bench disk --timeline --mode instructions --controller ahci --quick",
+        command: "bench disk --timeline --mode instructions --controller ahci {--controller \
+                  nvme|--quick}",
         gives: Gives::Folder,
         minutes: 10,
         quick_seconds: 27,
@@ -218,8 +187,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "kill",
         about: "kills of a driver of a model",
-        words: "bench kill --json",
-        quick: "bench kill --quick --json",
+        command: "bench kill {|--quick} --json",
         gives: Gives::Output,
         minutes: 1,
         quick_seconds: 1,
@@ -227,8 +195,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "faults",
         about: "faults of drivers of models",
-        words: "faults --json",
-        quick: "faults --quick --json",
+        command: "faults {|--quick} --json",
         gives: Gives::Output,
         minutes: 15,
         quick_seconds: 18,
@@ -236,8 +203,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "dde",
         about: "a hosted card",
-        words: "bench dde --rounds 3",
-        quick: "bench dde --quick",
+        command: "bench dde {--rounds 3|--quick}",
         gives: Gives::Folder,
         minutes: 60,
         quick_seconds: 31,
@@ -245,8 +211,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "irq-delay",
         about: "delays of interrupts",
-        words: "bench irq-delay",
-        quick: "bench irq-delay --quick",
+        command: "bench irq-delay {|--quick}",
         gives: Gives::Folder,
         minutes: 5,
         quick_seconds: 18,
@@ -254,8 +219,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "effort",
         about: "source lines",
-        words: "bench effort --json",
-        quick: "bench effort --json",
+        command: "bench effort --json",
         gives: Gives::Output,
         minutes: 1,
         quick_seconds: 9,
@@ -263,8 +227,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "study",
         about: "critical functions by family",
-        words: "split study --json",
-        quick: "split study --quick --json",
+        command: "split study {|--quick} --json",
         gives: Gives::Output,
         minutes: 20,
         quick_seconds: 15,
@@ -272,11 +235,9 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "delays",
         about: "a split driver while its crossings take longer",
-        words: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
-                @examples/e1000.annotations.toml --delays --rounds 3 --seconds 6 --json",
-        quick: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
-                @examples/e1000.annotations.toml --delays 0,10,20000 --rounds 1 --seconds 1 \
-                --json",
+        command: "split bench e1000 --plan @examples/e1000.plan.toml --annotations \
+                  @examples/e1000.annotations.toml --delays {|0,10,20000} --rounds {3|1} --seconds \
+                  {6|1} --json",
         gives: Gives::Output,
         minutes: 45,
         quick_seconds: 44,
@@ -284,8 +245,7 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "work",
         about: "polling or interrupts",
-        words: "bench disk --work --mode wall",
-        quick: "bench disk --work --mode wall --quick",
+        command: "bench disk --work --mode wall {|--quick}",
         gives: Gives::Folder,
         minutes: 10,
         quick_seconds: 11,
@@ -293,9 +253,8 @@ const PAPERS: [Part; 12] = [
     Part {
         name: "loopback",
         about: "two cards at a cable",
-        words: "bench loopback",
-        quick: "bench loopback --quick --placement kernel --placement process --load \
-                loop-1514-stream --load loop-60-paced",
+        command: "bench loopback {|--quick --placement kernel --placement process --load \
+                  loop-1514-stream --load loop-60-paced}",
         gives: Gives::Folder,
         minutes: 20,
         quick_seconds: 30,
@@ -310,7 +269,7 @@ pub fn all() -> Vec<Part> {
 /// The command that measures a part, as a user types it.
 pub fn command(part: &str) -> String {
     let found = PLACES.iter().chain(&PAPERS).find(|one| one.name == part);
-    found.map_or_else(String::new, |part| format!("ring3 {}", part.words.replace('@', "split/")))
+    found.map_or_else(String::new, |part| part.shown(false))
 }
 
 #[cfg(test)]
@@ -326,12 +285,22 @@ mod tests {
         let all = all();
         let names: BTreeSet<_> = all.iter().map(|part| part.name).collect();
         assert_eq!(names.len(), all.len());
-        for words in all.iter().flat_map(|part| [part.words, part.quick]) {
+        for words in all.iter().flat_map(|part| [part.words(false), part.words(true)]) {
             let words = std::iter::once("ring3").chain(words.split_whitespace());
             if let Err(error) = crate::parse(words) {
                 panic!("{error}");
             }
         }
+    }
+
+    #[test]
+    fn the_short_form_of_a_command_has_its_own_words_where_they_differ() {
+        let plan = all().into_iter().find(|part| part.name == "outage-e1000").unwrap();
+        assert_eq!(plan.words(false), "bench outage --card e1000");
+        assert_eq!(plan.words(true), "bench outage --card e1000 --quick");
+        let restart = all().into_iter().find(|part| part.name == "restart-nvme").unwrap();
+        assert_eq!(restart.words(false), "bench restart --kills 50 --upgrades 0");
+        assert_eq!(restart.words(true), "bench restart --quick");
     }
 
     #[test]

@@ -14,14 +14,14 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use ring3_bench::paper::{Comparison, PAPERS, PaperFigure};
+use ring3_bench::paper::{PAPERS, PaperFigure};
 use ring3_bench::places;
 use ring3_bench::report::Report;
-use ring3_bench::table::{Table, rounded};
+use ring3_bench::table::Table;
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
-use super::content::{Content, is_short, made, ours};
+use super::content::{COMPARED, Compared, Content, compared, is_short, made};
 use super::list;
 
 /// How much newer than a report the code may be before its block says so: work goes on after a
@@ -120,7 +120,7 @@ fn block(name: &str, content: &Content, code: &Code) -> Result<String> {
         );
     }
     let figures = match figure {
-        Some(figure) => compared(figure, &reports),
+        Some(figure) => comparisons(figure, &reports),
         None if name == BRIEF => places::in_brief(reports[0]),
         None => places::render(reports[0], true),
     };
@@ -133,28 +133,12 @@ fn block(name: &str, content: &Content, code: &Code) -> Result<String> {
 }
 
 /// The paper's values beside ours.
-fn compared(figure: &PaperFigure, reports: &[&Report]) -> String {
-    let heads = ["the paper", "ours", "ours / paper", "where the paper has it"];
-    let mut table = Table::new("", heads).left(&[4]);
-    for one in &figure.comparisons {
-        let found = ours(one, reports);
-        let ratio = found.zip(one.paper).filter(|(_, paper)| *paper != 0.0);
-        let cells = [
-            one.paper.map_or_else(|| "none".into(), |value| number(value, one)),
-            match &one.none {
-                Some(why) => why.clone(),
-                None => found.map_or_else(|| "not measured".into(), |value| number(value, one)),
-            },
-            ratio.map_or_else(String::new, |(ours, paper)| format!("{:.2}", ours / paper)),
-            one.source.clone().unwrap_or_default(),
-        ];
-        table.line(&one.what, cells);
+fn comparisons(figure: &PaperFigure, reports: &[&Report]) -> String {
+    let mut table = Table::new("", COMPARED).left(&[4]);
+    for Compared { what, cells } in compared(figure, reports) {
+        table.line(what, cells);
     }
     table.markdown()
-}
-
-fn number(value: f64, one: &Comparison) -> String {
-    format!("{} {}", rounded(value), one.unit)
 }
 
 /// By what the reports were made.

@@ -11,10 +11,9 @@ use ring3_bench::paper::{PAPERS, Paper, PaperFigure};
 use ring3_bench::places::{self, Cell, PLACES};
 use ring3_bench::plot::{Narrow, Pair, draw_narrow, draw_pairs};
 use ring3_bench::report::Report;
-use ring3_bench::table::rounded;
 use time::format_description::well_known::Rfc3339;
 
-use super::content::{Content, is_short, made, ours};
+use super::content::{COMPARED, Compared, Content, compared, is_short, made, ours};
 use super::list;
 
 /// What a browser may load and run: nothing but what the page has in itself.
@@ -310,40 +309,23 @@ fn pairs(
 }
 
 fn comparisons(figure: &PaperFigure, reports: &[&Report], is_sound: bool) -> Markup {
-    let number = |value: Option<f64>, unit: &str| {
-        value.map_or("not measured".into(), |value| format!("{} {unit}", rounded(value)))
-    };
     html! {
         div.scroll {
             table class=[(!is_sound).then_some("short")] {
                 thead { tr {
-                    th scope="col" { "" } th scope="col" { "the paper" } th scope="col" { "ours" }
-                    th scope="col" { "ours / paper" } th scope="col" { "where the paper has it" }
+                    th scope="col" { "" }
+                    @for head in COMPARED { th scope="col" { (head) } }
                 } }
                 tbody {
-                    @for one in &figure.comparisons {
-                        @let found = ours(one, reports);
-                        @let ratio = found.zip(one.paper).filter(|(_, paper)| *paper != 0.0);
+                    @for Compared { what, cells: [paper, ours, ratio, source] }
+                        in compared(figure, reports)
+                    {
                         tr {
-                            th scope="row" { (one.what) }
-                            td {
-                                @match one.paper {
-                                    Some(_) => (number(one.paper, &one.unit)),
-                                    None => "none",
-                                }
-                            }
-                            td.ours {
-                                @match &one.none {
-                                    Some(why) => (why),
-                                    None => (number(found, &one.unit)),
-                                }
-                            }
-                            td.ours {
-                                @if let Some((ours, paper)) = ratio {
-                                    (format!("{:.2}", ours / paper))
-                                }
-                            }
-                            td.words { (one.source.as_deref().unwrap_or_default()) }
+                            th scope="row" { (what) }
+                            td { (paper) }
+                            td.ours { (ours) }
+                            td.ours { (ratio) }
+                            td.words { (source) }
                         }
                     }
                 }

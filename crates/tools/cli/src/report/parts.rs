@@ -29,15 +29,35 @@ pub struct Part {
     pub name: &'static str,
     /// What it measures, for who waits.
     pub about: &'static str,
-    /// The command behind `ring3`, in words, and in its short form.
-    pub words: &'static str,
-    pub quick: &'static str,
+    /// The command behind `ring3`. `{A|B}` is A, and B in its short form.
+    pub command: &'static str,
     /// What the command gives.
     pub gives: Gives,
     /// Minutes that it takes on two cores, for who waits for the first time.
     pub minutes: u32,
     /// Seconds that its short form takes there.
     pub quick_seconds: u32,
+}
+
+impl Part {
+    /// The command's words, or those of its short form.
+    pub fn words(&self, quick: bool) -> String {
+        let (mut words, mut rest) = (String::new(), self.command);
+        while let Some((before, (choice, after))) =
+            rest.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+        {
+            let (whole, short) = choice.split_once('|').unwrap_or((choice, choice));
+            words.extend([before, if quick { short } else { whole }]);
+            rest = after;
+        }
+        words.push_str(rest);
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The command as a user types it.
+    pub fn shown(&self, quick: bool) -> String {
+        format!("ring3 {}", self.words(quick).replace('@', "split/"))
+    }
 }
 
 /// What a command gives.
@@ -108,7 +128,7 @@ impl Folder {
 
     /// The command of a part, as it is run here.
     fn words(&self, part: &Part) -> Vec<String> {
-        let words = if self.quick { part.quick } else { part.words };
+        let words = part.words(self.quick);
         let mut words: Vec<String> = words.split_whitespace().map(in_full).collect();
         if part.gives == Gives::Folder {
             words.extend(["--out".into(), self.place(part).display().to_string()]);
@@ -118,8 +138,7 @@ impl Folder {
 
     /// The same as a user types it, without this machine's folders.
     fn shown(&self, part: &Part) -> String {
-        let words = if self.quick { part.quick } else { part.words };
-        format!("ring3 {}", words.replace('@', "split/"))
+        part.shown(self.quick)
     }
 
     fn done(&self, part: &Part) -> Option<Done> {

@@ -21,6 +21,7 @@ use super::held;
 use crate::dde::{Class, Hosted, Name};
 use crate::driving::Interrupt;
 use crate::driving::Protection;
+use crate::driving::QuirkArgs;
 use crate::driving::Transfer;
 use crate::serve;
 
@@ -239,6 +240,8 @@ pub struct NvmeArgs {
     #[arg(long, value_enum, default_value = "auto")]
     irq: Interrupt,
     #[command(flatten)]
+    quirks: QuirkArgs,
+    #[command(flatten)]
     export: ExportArgs,
 }
 
@@ -305,6 +308,7 @@ pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
         settings: Settings {
             part: args.namespace,
             interrupts: args.irq.into(),
+            quirks: args.quirks.into(),
             ..Settings::default()
         },
         ..Claim::new(args.device)

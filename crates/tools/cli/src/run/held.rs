@@ -186,6 +186,7 @@ fn device(
         bind: false,
         interrupts: interrupts.into(),
         throttle: claim.settings.throttle,
+        quirks: claim.settings.quirks.overrides.0.clone(),
         export,
         restart: Restart::default(),
         limits,

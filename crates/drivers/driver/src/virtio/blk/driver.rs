@@ -19,6 +19,7 @@ pub static DRIVER: Driver = Driver {
     address_bits: 64,
     throttles: false,
     manifest: include_str!("manifest.toml"),
+    quirks: None,
     open: Some(open),
     resume: Some(resume),
     adopt: None,

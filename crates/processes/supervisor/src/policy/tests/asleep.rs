@@ -132,8 +132,5 @@ fn a_driver_that_does_not_stop_in_time_is_killed_and_the_machine_sleeps_all_the_
 fn a_device_that_is_stopped_for_good_while_the_machine_sleeps_is_stopped() {
     let mut world = asleep();
     world.on(Event::Stop { force: true }).settle();
-    assert_eq!(
-        (world.verdicts.last(), world.machine.state()),
-        (Some(&Verdict::Done), State::Stopped)
-    );
+    world.has_come_to(State::Stopped, Verdict::Done);
 }

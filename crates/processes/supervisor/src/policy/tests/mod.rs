@@ -60,6 +60,18 @@ impl World {
         }
     }
 
+    /// The machine is in `state`, and what was asked last has ended so.
+    #[track_caller]
+    pub(super) fn has_come_to(&self, state: State, verdict: Verdict) {
+        assert_eq!((self.machine.state(), self.verdicts.last()), (state, Some(&verdict)));
+    }
+
+    /// The machine is in `state`, and all that was asked has ended so.
+    #[track_caller]
+    pub(super) fn has_had(&self, state: State, verdicts: &[Verdict]) {
+        assert_eq!((self.machine.state(), &self.verdicts[..]), (state, verdicts));
+    }
+
     /// Lets `event` happen, and checks what the machine makes of it.
     pub(super) fn on(&mut self, event: Event) -> &mut Self {
         match event {
@@ -303,11 +315,7 @@ fn a_driver_that_is_killed_beyond_the_budget_is_fenced() {
 fn a_new_program_on_trial_that_is_killed_is_fenced() {
     let mut world = World::running();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::HandOver) {
-        let action = world.open.pop_front().unwrap();
-        world.on(answer(action).unwrap());
-    }
-    world.open.clear();
+    up_to(&mut world, Action::HandOver);
     world.on(Event::HandedOver);
     while !world.machine.is_running() {
         let action = world.open.pop_front().unwrap();
@@ -324,11 +332,7 @@ fn a_new_program_on_trial_that_is_killed_is_fenced() {
 fn a_death_while_users_have_no_disk_yet_makes_the_kernels_half_anew() {
     let mut world = World::new();
     world.on(Event::Timer);
-    while !world.log.contains(&Action::Start) {
-        let action = world.open.pop_front().unwrap();
-        world.on(answer(action).unwrap());
-    }
-    world.open.clear();
+    up_to(&mut world, Action::Start);
     world.since();
     world.on(Event::Ended).on(Event::ExportFailed);
     assert!(world.since().contains(&Action::StopExport { force: true }));
@@ -403,10 +407,7 @@ fn a_user_may_try_again_what_was_given_up() {
     }
     assert_eq!(world.machine.state(), State::Failed);
     world.on(Event::Restart).settle();
-    assert_eq!(
-        (world.machine.state(), &world.verdicts[..]),
-        (State::Running, &[Verdict::Done][..])
-    );
+    world.has_had(State::Running, &[Verdict::Done]);
 }
 
 #[test]
@@ -477,10 +478,7 @@ fn while_a_device_cannot_be_fenced_and_users_register_memory_each_command_tries_
         assert_eq!(world.verdicts.pop(), command.map(|_| Verdict::Failed));
     }
     world.on(Event::Stop { force: true }).settle();
-    assert_eq!(
-        (world.machine.state(), world.verdicts.last()),
-        (State::Stopped, Some(&Verdict::Done))
-    );
+    world.has_come_to(State::Stopped, Verdict::Done);
 }
 
 #[test]
@@ -542,15 +540,9 @@ fn a_stop_is_refused_while_somebody_uses_the_disk() {
     assert_eq!(world.machine.state(), State::Stopping);
     world.open.clear();
     world.on(Event::ExportBusy);
-    assert_eq!(
-        (world.machine.state(), &world.verdicts[..]),
-        (State::Running, &[Verdict::Busy][..])
-    );
+    world.has_had(State::Running, &[Verdict::Busy]);
     world.on(Event::Stop { force: true }).settle();
-    assert_eq!(
-        (world.machine.state(), world.verdicts.last()),
-        (State::Stopped, Some(&Verdict::Done))
-    );
+    world.has_come_to(State::Stopped, Verdict::Done);
     world.since();
     world.on(Event::Restart).settle();
     assert_eq!(world.machine.state(), State::Running, "{:?}", world.log);
@@ -632,10 +624,7 @@ fn a_driver_that_does_not_stop_is_killed_once_somebody_insists() {
     world.on(Event::Stop { force: true });
     assert_eq!(world.log.last(), Some(&Action::Kill));
     world.settle();
-    assert_eq!(
-        (world.machine.state(), &world.verdicts[..]),
-        (State::Stopped, &[Verdict::Done][..])
-    );
+    world.has_had(State::Stopped, &[Verdict::Done]);
 }
 
 #[test]
@@ -657,10 +646,7 @@ fn a_stop_does_not_wait_for_a_start_that_never_comes_to_an_end() {
     assert!(world.machine.is_asked() && world.machine.overrules(Event::Stop { force: false }));
     assert!(!world.machine.overrules(Event::Restart) && !world.machine.overrules(Event::Upgrade));
     world.on(Event::Stop { force: false }).settle();
-    assert_eq!(
-        (world.machine.state(), &world.verdicts[..]),
-        (State::Stopped, &[Verdict::Done][..])
-    );
+    world.has_had(State::Stopped, &[Verdict::Done]);
 }
 
 #[test]
@@ -673,10 +659,7 @@ fn what_is_somebody_elses_ends_the_start_and_no_driver_is_tried_after_the_other(
     assert_eq!((world.machine.state(), world.drives.len()), (State::Failed, 1), "{:?}", world.log);
     world.on(Event::Restart);
     world.on(Event::Timer).settle();
-    assert_eq!(
-        (world.machine.state(), world.verdicts.last()),
-        (State::Running, Some(&Verdict::Done))
-    );
+    world.has_come_to(State::Running, Verdict::Done);
 }
 
 #[test]
@@ -684,21 +667,14 @@ fn an_upgrade_resumes_without_a_fence_and_is_final_after_a_probation() {
     let mut world = World::running();
     world.since();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::HandOver) {
-        let action = world.open.pop_front().unwrap();
-        world.on(answer(action).unwrap());
-    }
-    world.open.clear();
+    up_to(&mut world, Action::HandOver);
     world.on(Event::HandedOver).settle();
     let done = world.since();
     assert!(
         done.contains(&Action::Drive(Start::HandedOver)) && !done.contains(&Action::Fence),
         "{done:?}"
     );
-    assert_eq!(
-        (world.verdicts.last(), world.machine.state()),
-        (Some(&Verdict::Done), State::Running)
-    );
+    world.has_come_to(State::Running, Verdict::Done);
     assert!(done.contains(&Action::CommitUpgrade));
     assert!(world.machine.deadline().is_some() || !world.open.is_empty() || world.standby);
 }
@@ -708,18 +684,11 @@ fn a_new_program_that_dies_goes_back_to_the_old_one() {
     let mut world = World::running();
     world.since();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::HandOver) {
-        let action = world.open.pop_front().unwrap();
-        world.on(answer(action).unwrap());
-    }
-    world.open.clear();
+    up_to(&mut world, Action::HandOver);
     world.on(Event::HandedOver);
     world.open.retain(|action| !matches!(action, Action::Drive(_)));
     world.on(Event::Ended).settle();
-    assert_eq!(
-        (world.verdicts.last(), world.machine.state()),
-        (Some(&Verdict::WentBack), State::Running)
-    );
+    world.has_come_to(State::Running, Verdict::WentBack);
     let done = world.since();
     assert!(done.contains(&Action::Fence) && !done.contains(&Action::CommitUpgrade));
     let after = done.iter().skip_while(|action| !matches!(action, Action::Drive(_)));
@@ -734,16 +703,9 @@ fn a_new_program_that_never_gets_ready_leaves_the_driver_alone() {
     let mut world = World::running();
     world.since();
     world.on(Event::Upgrade);
-    while !world.log.contains(&Action::Spawn { upgraded: true }) {
-        let action = world.open.pop_front().unwrap();
-        world.on(answer(action).unwrap());
-    }
-    world.open.clear();
+    up_to(&mut world, Action::Spawn { upgraded: true });
     world.on(Event::StandbyEnded).settle();
-    assert_eq!(
-        (world.verdicts.last(), world.machine.state()),
-        (Some(&Verdict::WentBack), State::Running)
-    );
+    world.has_come_to(State::Running, Verdict::WentBack);
     assert!(world.driver && !world.since().contains(&Action::HandOver));
 }
 

@@ -4,8 +4,9 @@ use std::mem;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ring3_class::net::{Mac, Nic, Packet, Queue, QueueSettings, sum};
+use ring3_class::net::{Mac, Nic, Packet, Queue, sum};
 
+use super::super::filled;
 use super::super::frame::{HEADERS, Host, answer_arp, udp};
 use super::{HostedLoad, Kind};
 use crate::Error;
@@ -14,8 +15,6 @@ use crate::Error;
 const BATCH: usize = 32;
 /// Buffers to send of.
 const OWN: usize = 4 * BATCH;
-/// Bytes of a buffer from the packet's start on.
-const ROOM: u32 = 2048;
 /// Looks at an empty ring after which the clock is read.
 const LOOK: u32 = 2048;
 /// An answer that has not come within is lost.
@@ -45,21 +44,7 @@ pub struct Pinger<'a> {
 impl<'a> Pinger<'a> {
     /// Opens a queue of `nic`, for nobody yet.
     pub fn open(nic: &'a dyn Nic) -> Result<Self, Error> {
-        let failed = |source| Error::Device { name: nic.name(), source };
-        let settings = QueueSettings { rx_room: ROOM, ..QueueSettings::default() };
-        let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
-        let mut queue = queues
-            .pop()
-            .ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
-        let start = nic.info().headroom.next_multiple_of(64);
-        let buffer =
-            || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
-        let buffers =
-            |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
-        let (own, mut empty) = (buffers(OWN)?, buffers(queue.depth().0.into())?);
-        // What it does not take goes back to the arena.
-        let _ = queue.rx_provide(&mut empty);
-        let places = || (0..BATCH).map(|_| Packet::default()).collect();
+        let (queue, own) = filled::open(nic, OWN, 0)?;
         let nobody = Host { mac: Mac::BROADCAST, ip: Ipv4Addr::UNSPECIFIED };
         let me = Host { mac: nic.info().mac, ip: Ipv4Addr::UNSPECIFIED };
         Ok(Self {
@@ -67,8 +52,8 @@ impl<'a> Pinger<'a> {
             queue,
             me,
             to: nobody,
-            batch: places(),
-            back: places(),
+            batch: filled::places(BATCH),
+            back: filled::places(BATCH),
             own,
             looks: 0,
             step: 0.0,
@@ -311,6 +296,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use ring3_class::net::Cable;
+
+    use ring3_class::net::QueueSettings;
 
     use super::*;
 

@@ -3,14 +3,13 @@
 use std::mem;
 use std::time::Duration;
 
-use ring3_class::net::{Nic, Packet, Queue, QueueSettings};
+use ring3_class::net::{Nic, Packet, Queue};
 use ring3_device::Deadline;
 
+use super::super::filled;
 use super::{BATCH, HEADER, MARK, Mark, Port, mark, put};
 use crate::Error;
 
-/// Bytes of a buffer from the packet's start on.
-const ROOM: u32 = 2048;
 /// Buffers to send of.
 const OWN: usize = 128;
 
@@ -26,21 +25,8 @@ pub struct ClassPort {
 impl ClassPort {
     /// Opens a queue of `nic`, and lets it receive.
     pub fn open(nic: &dyn Nic) -> Result<Self, Error> {
-        let failed = |source| Error::Device { name: nic.name(), source };
-        let settings = QueueSettings { rx_room: ROOM, ..QueueSettings::default() };
-        let mut queues = nic.open_queues(1, &settings).map_err(failed)?;
-        let mut queue = queues
-            .pop()
-            .ok_or_else(|| Error::Invalid(format!("{}: it has no queue", nic.name())))?;
-        let start = nic.info().headroom.next_multiple_of(64);
-        let buffer =
-            || Ok(Packet::new(nic.dma().arena().alloc((start + ROOM) as usize, 64)?, start));
-        let buffers =
-            |count| (0..count).map(|_| buffer()).collect::<Result<Vec<_>, _>>().map_err(failed);
-        let (own, mut empty) = (buffers(OWN)?, buffers(queue.depth().0.into())?);
-        // What it does not take goes back to the arena.
-        let _ = queue.rx_provide(&mut empty);
-        let batch = (0..BATCH).map(|_| Packet::default()).collect();
+        let (queue, own) = filled::open(nic, OWN, 0)?;
+        let batch = filled::places(BATCH);
         Ok(Self { name: nic.name(), queue, batch, own })
     }
 

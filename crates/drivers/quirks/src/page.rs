@@ -1,0 +1,137 @@
+//! The page docs/quirks.md, made of tables.
+
+use std::fmt::Write as _;
+
+use crate::{Class, Entry, Flag, Table};
+
+/// How the page begins.
+const HEAD: &str = "\
+# Quirks
+
+Devices that are otherwise than their specification, and what ring3's drivers do about it. The facts
+are those of Linux. A driver knows a device by its PCI ids, by the model and the firmware that it
+says, and by the board that it is in. `ring3 devices` and `ring3 nvme id` show the quirks of a
+device. `--quirk NAME` of `ring3 run nvme`, `ring3 nvme` and `ring3 blk` sets one, and
+`--quirk no-NAME` clears one; `quirks = [\"NAME\"]` does so in a [manifest](supervisor.md). Flags
+that ring3 has nothing to do with cannot be set.
+
+This page is made of the tables beside the drivers, and a test compares the two. To make it anew,
+and to see what the source of another kernel has otherwise:
+
+    ring3 quirks show --markdown > docs/quirks.md
+    ring3 quirks compare /usr/src/linux-source-6.12
+";
+
+impl Flag {
+    /// What ring3 does about it, as the rest of a sentence whose subject that is.
+    pub fn answer(&self) -> String {
+        match self.class {
+            Class::Refused => format!("refuses it: \"{}\"", self.ring3),
+            _ => self.ring3.clone(),
+        }
+    }
+}
+
+/// The whole page, of `tables` with the names of their drivers.
+pub fn page<'t>(tables: impl IntoIterator<Item = (&'t str, &'t Table)>) -> String {
+    let sections = tables.into_iter().map(|(driver, table)| section(driver, table));
+    sections.fold(HEAD.to_owned(), |text, section| text + &section)
+}
+
+/// What ring3 makes of the device of an entry.
+fn class(table: &Table, entry: &Entry) -> Class {
+    let has = |wanted: &[Class]| {
+        let flags = entry.flags.iter().filter_map(|name| table.flags.get(name));
+        flags.into_iter().any(|flag| wanted.contains(&flag.class))
+    };
+    if has(&[Class::Refused]) {
+        Class::Refused
+    } else if has(&[Class::Obeyed]) {
+        Class::Obeyed
+    } else {
+        Class::Unconcerned
+    }
+}
+
+fn section(driver: &str, table: &Table) -> String {
+    let count = |wanted| table.entries.iter().filter(|entry| class(table, entry) == wanted).count();
+    let files: Vec<_> = table
+        .linux
+        .source
+        .iter()
+        .map(|source| format!("`{}` in `{}`", source.name, source.file))
+        .collect();
+    let unclassified =
+        |entry: &&Entry| entry.flags.iter().any(|name| !table.flags.contains_key(name));
+    let mut text = format!(
+        "\n## {driver}\n\nLinux {}: {}.\n\n{} entries: {} handled, {} refused, {} do not concern \
+         ring3, {} unclassified.\n",
+        table.linux.version,
+        files.join(",\n"),
+        table.entries.len(),
+        count(Class::Obeyed),
+        count(Class::Refused),
+        count(Class::Unconcerned),
+        table.entries.iter().filter(unclassified).count(),
+    );
+    for (title, classes) in [
+        ("handled", &[Class::Obeyed][..]),
+        ("refused", &[Class::Refused]),
+        ("that do not concern ring3", &[Class::Unconcerned]),
+    ] {
+        let _ = write!(
+            text,
+            "\n### Flags {title}\n\n| flag | Linux | the device | ring3 | test |\n\
+             |---|---|---|---|---|\n"
+        );
+        for (name, flag) in table.flags.iter().filter(|(_, flag)| classes.contains(&flag.class)) {
+            let test = flag.test.as_deref().and_then(|test| test.split_once(": "));
+            let test = test.map_or_else(String::new, |(file, name)| format!("`{name}` in {file}"));
+            let (linux, device, ring3) = (&flag.linux, &flag.device, flag.answer());
+            let _ = writeln!(text, "| `{name}` | {linux} | {device} | {ring3} | {test} |");
+        }
+    }
+    text += "\n### Devices\n\n| device | known by | handled | refused | of no concern |\n\
+             |---|---|---|---|---|\n";
+    for entry in &table.entries {
+        let of = |wanted: &[Class]| {
+            let has = |name: &&String| {
+                table.flags.get(*name).is_some_and(|flag| wanted.contains(&flag.class))
+            };
+            entry.flags.iter().filter(has).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let concern = entry.note.clone().unwrap_or_else(|| of(&[Class::Unconcerned]));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {concern} |",
+            entry.what,
+            known_by(entry),
+            of(&[Class::Obeyed]),
+            of(&[Class::Refused]),
+        );
+    }
+    text
+}
+
+fn known_by(entry: &Entry) -> String {
+    let mut parts = Vec::new();
+    match (entry.vendor, entry.device) {
+        (Some(vendor), Some(device)) => parts.push(format!("{vendor:04x}:{device:04x}")),
+        (Some(vendor), None) => parts.push(format!("vendor {vendor:04x}")),
+        _ => {}
+    }
+    if let Some(version) = entry.below_version {
+        parts.push(format!("version before {}.{}", version >> 16, version >> 8 & 0xff));
+    }
+    for (what, text) in [
+        ("model", &entry.model),
+        ("firmware", &entry.firmware),
+        ("maker", &entry.sys_vendor),
+        ("machine", &entry.product_name),
+        ("board's maker", &entry.board_vendor),
+        ("board", &entry.board_name),
+    ] {
+        parts.extend(text.iter().map(|text| format!("{what} `{text}`")));
+    }
+    parts.join(", ")
+}

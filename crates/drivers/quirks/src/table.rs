@@ -1,0 +1,304 @@
+//! The table of a driver: flags with reasons, and the devices that have them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::{Board, Function, Overrides, Quirks, Strings};
+
+/// What a driver knows of devices that are otherwise than their specification.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Where its facts are from.
+    pub linux: Linux,
+    /// The flags by their names.
+    #[serde(rename = "flag")]
+    pub flags: BTreeMap<String, Flag>,
+    /// The devices.
+    #[serde(rename = "entry")]
+    pub entries: Vec<Entry>,
+}
+
+/// The kernel whose tables were read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linux {
+    /// Its version.
+    pub version: String,
+    /// What its names of flags begin with.
+    pub prefix: String,
+    /// The tables.
+    pub source: Vec<Source>,
+}
+
+/// A table of the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// What is in it.
+    pub kind: SourceKind,
+    /// The file, from the root of the kernel's tree.
+    pub file: String,
+    /// Its name there.
+    pub name: String,
+}
+
+/// What is in a table of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourceKind {
+    /// An enumeration of flags.
+    Flags,
+    /// Entries by PCI ids.
+    PciIds,
+    /// Entries by vendor, model and firmware.
+    Strings,
+    /// A function that compares the names of boards.
+    Boards,
+}
+
+/// A flag.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flag {
+    /// Its name in the kernel, without the prefix.
+    pub linux: String,
+    /// What ring3 makes of it.
+    pub class: Class,
+    /// What such a device does.
+    pub device: String,
+    /// What the driver does, says, or why it has nothing to do.
+    pub ring3: String,
+    /// The test, `file: name`; for a flag that ring3 obeys or refuses.
+    pub test: Option<String>,
+}
+
+/// What ring3 makes of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// The driver obeys it, for devices that have it.
+    Obeyed,
+    /// The driver does not drive such a device.
+    Refused,
+    /// It is about something that ring3 does not do.
+    Unconcerned,
+}
+
+/// A device, or several. What is left out matches all.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What it is, in words.
+    pub what: String,
+    /// The source, by its name in the kernel.
+    pub source: String,
+    /// PCI vendor.
+    pub vendor: Option<u16>,
+    /// PCI device.
+    pub device: Option<u16>,
+    /// PCI subsystem: vendor and device.
+    pub subsystem: Option<(u16, u16)>,
+    /// The model that the device says.
+    pub model: Option<String>,
+    /// The firmware that it says.
+    pub firmware: Option<String>,
+    /// It follows an earlier version of the specification than this one, as its register says it.
+    pub below_version: Option<u32>,
+    /// Maker of the machine.
+    pub sys_vendor: Option<String>,
+    /// The machine's name.
+    pub product_name: Option<String>,
+    /// Maker of the board.
+    pub board_vendor: Option<String>,
+    /// The board's name.
+    pub board_name: Option<String>,
+    /// Why it has no flag.
+    pub note: Option<String>,
+    /// Its flags.
+    pub flags: Vec<String>,
+}
+
+impl Table {
+    /// Of `text`, a TOML document, whose entries have flags and sources that it describes.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let table: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (name, flag) in &table.flags {
+            // `no-` before a name clears the flag.
+            if name.starts_with("no-") {
+                return Err(format!("flag {name}: its name begins with no-"));
+            }
+            if flag.test.is_none() && flag.class != Class::Unconcerned {
+                return Err(format!("flag {name} has no test"));
+            }
+        }
+        for entry in &table.entries {
+            if let Some(flag) = entry.flags.iter().find(|flag| !table.flags.contains_key(*flag)) {
+                return Err(format!("{}: there is no flag {flag}", entry.what));
+            }
+            if entry.flags.is_empty() != entry.note.is_some() {
+                return Err(format!("{}: it has either flags or a note", entry.what));
+            }
+            if !table.linux.source.iter().any(|source| source.name == entry.source) {
+                return Err(format!("{}: there is no source {}", entry.what, entry.source));
+            }
+        }
+        Ok(table)
+    }
+
+    /// The flags that a driver looks at.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let concerned = |(_, flag): &(&String, &Flag)| flag.class != Class::Unconcerned;
+        self.flags.iter().filter(concerned).map(|(name, _)| name.as_str())
+    }
+
+    /// Why a device with `quirks` is not driven, if it is not.
+    pub fn refusal(&self, quirks: &Quirks) -> Option<String> {
+        quirks.names().find_map(|name| {
+            let flag = self.flags.get(name).filter(|flag| flag.class == Class::Refused)?;
+            Some(format!("{} (quirk {name})", flag.ring3))
+        })
+    }
+
+    /// The flags that hold for a device, all of every entry that matches, as `overrides` want it.
+    /// `subsystem` reads its ids, where an entry asks for them.
+    pub fn quirks(
+        &self,
+        function: Function,
+        subsystem: impl Fn() -> Option<(u16, u16)>,
+        strings: Strings<'_>,
+        board: &Board,
+        overrides: &Overrides,
+    ) -> Result<Quirks, String> {
+        let matching = self.entries.iter().filter(|entry| {
+            entry.fits(function, strings, board)
+                && entry.subsystem.is_none_or(|wanted| subsystem() == Some(wanted))
+        });
+        let mut quirks: Quirks = matching.flat_map(|entry| &entry.flags).cloned().collect();
+        overrides.apply(self, &mut quirks)?;
+        Ok(quirks)
+    }
+}
+
+impl Entry {
+    /// Whether a device may be one of it, as far as its subsystem does not matter.
+    fn fits(&self, function: Function, strings: Strings<'_>, board: &Board) -> bool {
+        let id = |wanted: Option<u16>, is| wanted.is_none_or(|wanted| wanted == is);
+        let text = |wanted: &Option<String>, is: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| is == Some(wanted))
+        };
+        id(self.vendor, function.vendor)
+            && id(self.device, function.device)
+            && text(&self.model, strings.model)
+            && text(&self.firmware, strings.firmware)
+            && self.below_version.is_none_or(|end| strings.version.is_some_and(|is| is < end))
+            && text(&self.sys_vendor, board.sys_vendor.as_deref())
+            && text(&self.product_name, board.product_name.as_deref())
+            && text(&self.board_vendor, board.board_vendor.as_deref())
+            && text(&self.board_name, board.board_name.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        [linux]
+        version = "6.12"
+        prefix = "DISK_"
+        source = [{ kind = "pci-ids", file = "disk.c", name = "ids" }]
+        [flag.slow]
+        linux = "SLOW"
+        class = "obeyed"
+        device = "is slow"
+        ring3 = "waits"
+        test = "tests/slow.rs: it_is_waited_for"
+        [flag.sleepy]
+        linux = "NO_SLEEP"
+        class = "obeyed"
+        device = "does not wake up"
+        ring3 = "keeps it awake"
+        test = "tests/sleep.rs: it_is_kept_awake"
+        [flag.led]
+        linux = "LED"
+        class = "unconcerned"
+        device = "has no light"
+        ring3 = "no light is looked at"
+        [[entry]]
+        what = "a disk"
+        source = "ids"
+        vendor = 1
+        device = 2
+        flags = ["slow", "led"]
+        [[entry]]
+        what = "another disk with the same ids"
+        source = "ids"
+        vendor = 1
+        device = 2
+        subsystem = [3, 4]
+        model = "X5"
+        board_name = "B"
+        below_version = 0x10200
+        flags = ["sleepy"]
+    "#;
+
+    fn quirks(device: u16, strings: Strings<'_>, words: &[&str]) -> Result<Vec<String>, String> {
+        let board = Board { board_name: Some("B".into()), ..Board::default() };
+        let function = Function { vendor: 1, device };
+        let overrides = Overrides(words.iter().map(|&word| word.into()).collect());
+        Table::parse(TEXT)?
+            .quirks(function, || Some((3, 4)), strings, &board, &overrides)
+            .map(|quirks| quirks.names().map(str::to_owned).collect())
+    }
+
+    const X5: Strings<'static> =
+        Strings { model: Some("X5"), firmware: None, version: Some(0x10100) };
+
+    #[test]
+    fn a_device_has_the_flags_of_every_entry_that_matches() {
+        assert_eq!(quirks(2, Strings::default(), &[]).unwrap(), ["led", "slow"]);
+        assert_eq!(quirks(2, X5, &[]).unwrap(), ["led", "sleepy", "slow"]);
+        assert!(quirks(3, X5, &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_entry_asks_for_all_that_it_names() {
+        let other = Strings { model: Some("X6"), ..X5 };
+        let later = Strings { version: Some(0x10200), ..X5 };
+        for strings in [other, later] {
+            assert_eq!(quirks(2, strings, &[]).unwrap(), ["led", "slow"], "{strings:?}");
+        }
+    }
+
+    #[test]
+    fn the_users_word_wins_over_the_table_and_the_last_one_counts() {
+        assert_eq!(quirks(2, X5, &["no-slow", "no-sleepy"]).unwrap(), ["led"]);
+        assert_eq!(quirks(3, X5, &["slow"]).unwrap(), ["slow"]);
+        assert_eq!(quirks(3, X5, &["slow", "no-slow"]).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_word_that_is_no_flag_of_the_driver_is_refused_with_those_that_are() {
+        for word in ["fast", "no-fast", "led", ""] {
+            let error = quirks(2, X5, &[word]).unwrap_err();
+            assert!(error.contains("sleepy, slow"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_table_whose_entry_has_an_unknown_flag_source_or_key_is_refused() {
+        for (from, to) in [
+            ("\"slow\", \"led\"", "\"fast\""),
+            ("source = \"ids\"", "source = \"others\""),
+            ("what = \"a disk\"", "what = \"a disk\"\nserial = \"1\""),
+            ("test = \"tests/slow.rs: it_is_waited_for\"", ""),
+            ("flag.slow", "flag.no-haste"),
+            ("class = \"obeyed\"", "class = \"liked\""),
+        ] {
+            assert!(TEXT.contains(from), "{from}");
+            assert!(Table::parse(&TEXT.replacen(from, to, 1)).is_err(), "{to}");
+        }
+    }
+}
