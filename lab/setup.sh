@@ -33,6 +33,10 @@
 #                                 Debian 13, as the image of a disk, for `ring3 suites`; as root.
 #                                 FOLDER has their sources, a folder or git repository each;
 #                                 without it they are cloned
+#   lab/setup.sh suites-net       the kernel's own tests of network cards, from the default kernel's
+#                                 source package, in a Debian 13, as the image of a disk
+#   lab/setup.sh suites-db        the tests of PostgreSQL and sqlite, likewise, built from Debian's
+#                                 source packages; as root
 #   lab/setup.sh systemd-12       the same of Debian 12, whose systemd is older
 #   lab/setup.sh kexec            kexec-tools of Debian 13, with all that they need, as one archive
 #   lab/setup.sh bpftrace         bpftrace of Debian 13, with all that it needs, as one archive
@@ -852,17 +856,189 @@ BUILD
     say "building the suites (5 to 20 minutes)"
     quietly unshare --mount --pid --fork chroot "$new" /bin/sh /build
     rm -f "$new/build"
-    rm -rf "$new/usr/share/doc" "$new/usr/share/man" "$new/usr/share/locale" "$cache/suites.new"
-    mkdir -p "$cache/suites.new"
-    truncate -s 4G "$cache/suites.new/root.img"
+    rm -rf "$new/usr/share/doc" "$new/usr/share/man" "$new/usr/share/locale"
+    suite_image suites 4G
+}
+
+# suite_image PART SIZE: $new as the image of a disk of that size, and the lists of its suites
+# beside it.
+suite_image() {
+    rm -rf "$cache/$1.new"; mkdir -p "$cache/$1.new"
+    truncate -s "$2" "$cache/$1.new/root.img"
     mkfs=$(command -v "$cache/tools/sbin/mkfs.ext4" ||
         command -v "$cache/tools/usr/sbin/mkfs.ext4") || die "the tools have no mkfs.ext4"
     lib=lib/x86_64-linux-gnu
     quietly env LD_LIBRARY_PATH="$cache/tools/$lib:$cache/tools/usr/$lib" \
-        "$mkfs" -q -F -m 0 -d "$new" "$cache/suites.new/root.img"
-    mv "$new/suites/revisions" "$new"/suites/lists/* "$cache/suites.new/"
+        "$mkfs" -q -F -m 0 -d "$new" "$cache/$1.new/root.img"
+    mv "$new/suites/revisions" "$new"/suites/lists/* "$cache/$1.new/"
     rm -rf "$work"
-    swap_in "$cache/suites" sizes
+    swap_in "$cache/$1" sizes
+}
+
+# The kernel's own tests of network cards, and what they call. Unlike the suites above, nothing is
+# installed in this root and nothing comes from elsewhere than Debian.
+fetch_suites_net() {
+    asked "$cache/suites-net" sizes [ -s "$cache/suites-net/root.img" ] || return 0
+    need_compiler
+    need_tools
+    fetch_kernel "$default_kernel"
+    gather suites-net "a Debian to test network cards in (about 40 MB)" \
+        base-files bash bc bridge-utils bsdextrautils coreutils dash diffutils ethtool findutils \
+        gawk grep iproute2 iputils-arping iputils-ping jq kmod mount netbase netsniff-ng procps \
+        psmisc python3 python3-yaml sed smcroute socat tcpdump util-linux
+    kernel_source "$default_kernel"
+    (cd "$work" && quietly in_apt all.deb apt-get download "$source=$version")
+    mv "$work/$source"_*.deb "$work/source.deb"
+    put_together usr/lib/python3/dist-packages/test usr/share/bash-completion
+    new=$work/root.new
+    mkdir -p "$new/suites/lists" "$new/suites/linux" "$new/mnt/test" "$new/mnt/scratch"
+    find_unxz
+    say "unpacking the tests of $source $version (a minute)"
+    (
+        cd "$new/suites/linux" &&
+            dpkg-deb --fsys-tarfile "$work/source.deb" | tar -xO --wildcards '*/linux-source-*.xz' |
+            $unxz -d | tar -x --strip-components=1 --wildcards '*/Documentation/netlink/specs' \
+            '*/tools/net/ynl' '*/tools/testing/selftests/drivers/net' \
+            '*/tools/testing/selftests/kselftest*' \
+            '*/tools/testing/selftests/net'
+    ) >"$cache/setup.log" 2>&1 ||
+        die "$source has no tests of network cards (whole output: $cache/setup.log)"
+    tests=$new/suites/linux/tools/testing/selftests
+    # The guest's C library is another one than this machine's.
+    quietly cc -O2 -static -I"$tests" -o "$tests/net/lib/csum" "$tests/net/lib/csum.c"
+    # What programs expect that installing their packages would have made.
+    ln -sf gawk "$new/usr/bin/awk"
+    ln -sf dash "$new/usr/bin/sh"
+    mkdir -p "$new/usr/include/linux" && cp /usr/include/linux/ethtool.h "$new/usr/include/linux/"
+    printf '%s\n' root:x:0:0:root:/root:/bin/bash tcpdump:x:100:100::/:/bin/false \
+        nobody:x:65534:65534::/:/bin/false >"$new/etc/passwd"
+    printf '%s\n' root:x:0: tcpdump:x:100: nogroup:x:65534: >"$new/etc/group"
+    kernel=$(cat "$cache/kernels/$default_kernel/release")
+    modules=$cache/kernels/$default_kernel/lib/modules/$kernel
+    mkdir -p "$new/usr/lib/modules/$kernel/kernel/drivers" "$new/root"
+    (
+        cd "$modules" && cp -a modules.* "$new/usr/lib/modules/$kernel/" &&
+            cp -a kernel/net kernel/crypto kernel/lib "$new/usr/lib/modules/$kernel/kernel/" &&
+            cp -a kernel/drivers/net "$new/usr/lib/modules/$kernel/kernel/drivers/" &&
+            rm -rf "$new/usr/lib/modules/$kernel/kernel/drivers/net/wireless" \
+                "$new/usr/lib/modules/$kernel/kernel/drivers/net/ethernet"
+    ) || die "cannot put $work together: is there room in $cache?"
+    net_tests "$tests" >"$new/suites/lists/selftests"
+    echo "selftests $version" >"$new/suites/revisions"
+    suite_image suites-net 2G
+}
+
+# net_tests FOLDER: the kernel's tests that a card of a guest can run, with their groups in each
+# line. Tests of forwarding take pairs of cards, and say in NUM_NETIFS how many of them.
+net_tests() (
+    cd "$1" || exit
+    for test in drivers/net/*.py drivers/net/hw/*.py drivers/net/hw/ethtool*.sh net/netdevice.sh; do
+        case ${test##*/} in
+            ethtool_lib.sh | '*'*) ;;
+            ping.py | queues.py | stats.py | csum.py | netdevice.sh)
+                echo "$test all card drivers" ;;
+            *) echo "$test all drivers" ;;
+        esac
+    done
+    grep -lE '^NUM_NETIFS=[24]$' net/forwarding/*.sh | while read -r test; do
+        case ${test##*/} in
+            min_max_mtu.sh | router.sh | router_vid_1.sh | bridge_vlan_aware.sh | \
+                bridge_vlan_unaware.sh | bridge_mld.sh | no_forwarding.sh | router_bridge_vlan.sh)
+                echo "$test all card forwarding" ;;
+            *) echo "$test all forwarding" ;;
+        esac
+    done
+)
+
+# The tests of databases, with the databases that they belong to, in a Debian 13.
+fetch_suites_db() {
+    asked "$cache/suites-db" sizes [ -s "$cache/suites-db/root.img" ] || return 0
+    need_tools
+    make_root "$cache/suites-db.download" trixie "a Debian to build databases in (about 150 MB)" \
+        bc bzip2 e2fsprogs kmod procps psmisc tcl tcl-dev util-linux-extra xz-utils zlib1g-dev
+    new=$work/root
+    mkdir -p "$new/suites/lists" "$new/mnt/test" "$new/mnt/scratch"
+    debian_source "$new/suites/postgres" postgresql-17 postgresql-15
+    debian_source "$new/suites/sqlite" sqlite3
+    cat >"$new/build" <<'BUILD'
+#!/bin/sh
+set -e
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+useradd -m postgres
+
+# No library but the C library's: what is tested is the database, and its disk.
+cd /suites/postgres
+./configure -q --prefix=/usr/local/pgsql --without-readline --without-icu --without-zlib \
+    CFLAGS='-O1 -g0'
+make -s -j"$(nproc)" && make -s install && make -s -C src/test/regress
+chown -R postgres src/test/regress
+find . -name '*.o' -delete
+mkdir /suites/sqlite-build && cd /suites/sqlite-build
+../sqlite/configure -q --enable-all --with-tcl="$(dirname /usr/lib/*/tcl8.6/tclConfig.sh)" \
+    CFLAGS='-O1 -g0'
+make -s -j"$(nproc)" testfixture
+find . -name '*.o' -delete
+BUILD
+    say "building PostgreSQL and sqlite's test program (5 to 20 minutes)"
+    quietly unshare --mount --pid --fork chroot "$new" /bin/sh /build
+    rm -f "$new/build"
+    db_tests "$new/suites"
+    rm -rf "$new/usr/share/doc" "$new/usr/share/man" "$new/usr/share/locale"
+    suite_image suites-db 3G
+}
+
+# db_tests FOLDER: the lists of the tests of both, with their groups in each line.
+#
+# A test of PostgreSQL's runs behind `test_setup`, which makes what most of them use. `quick` are
+# those that write and need no other; `schedule` is the whole list as one test, in the order in
+# which `make installcheck` runs it. Of sqlite's, `quick` are those of transactions, of the journal
+# and of the write-ahead log; `veryquick` is sqlite's own choice, as one test.
+db_tests() {
+    {
+        for test in insert insert_conflict hash_index copy vacuum largeobject update delete \
+            transactions gist spgist cluster; do
+            [ ! -e "$1/postgres/src/test/regress/sql/$test.sql" ] || echo "$test all quick"
+        done
+        echo "parallel_schedule all schedule"
+    } >"$1/lists/postgres"
+    {
+        (cd "$1/sqlite/test" && ls -- *.test) | sed 's/\.test$//' | while read -r test; do
+            case $test in
+                wal | wal2 | wal3 | walcrash | walfault | journal1 | pager1 | trans | trans2 | \
+                    savepoint | vacuum | backup | crash | crash2 | io)
+                    echo "$test all quick" ;;
+                veryquick) echo "$test veryquick" ;;
+                all | extraquick | full | fuzz | permutations | quick | soak) ;;
+                *) echo "$test all" ;;
+            esac
+        done
+    } >"$1/lists/sqlite"
+}
+
+# debian_source FOLDER NAME...: the newest of these source packages that a mirror has, unpacked, and
+# its version. Not every mirror has every source package that it lists.
+debian_source() {
+    folder=$1
+    shift
+    refresh all.deb-src
+    rm -rf "$work/source"; mkdir -p "$work/source" "$folder"
+    for name; do
+        for version in $(in_apt all.deb-src apt-cache showsrc "$name" |
+            sed -n 's/^Version: //p' | sort -Vru); do
+            say "fetching the source of $name $version"
+            (cd "$work/source" &&
+                in_apt all.deb-src apt-get source --download-only "$name=$version") \
+                >"$cache/setup.log" 2>&1 || continue
+            file=$(find "$work/source" -name "$name"_*.orig.tar.*)
+            cp "$file" "$work/root/source.tar"
+            quietly chroot "$work/root" tar -xf /source.tar -C "/suites/${folder##*/}" \
+                --strip-components=1
+            rm -rf "$work/source" "$work/root/source.tar"
+            echo "${folder##*/} $version" >>"${folder%/*}/revisions"
+            return
+        done
+    done
+    die "no source package of $* could be fetched"
 }
 
 # suite_source OWNER/NAME FOLDER TO: its sources out of FOLDER, or from GitHub, and the revision.
@@ -1145,6 +1321,27 @@ fetch_python() {
     mv "$cache/requirements.lock" "$env/requirements.lock"
 }
 
+# find_unxz: $unxz is a program that unpacks.
+find_unxz() {
+    unxz=xz
+    command -v xz >/dev/null || {
+        need_tools
+        unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"
+    }
+}
+
+# kernel_source PREFIX: $kernel of that version, its packages $headers and $source, and their
+# $version.
+kernel_source() {
+    package=$(kernel_package "$1")
+    kernel=${package#linux-image-} # 6.12.117+deb12-amd64
+    headers=linux-headers-$kernel
+    version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' |
+        head -n 1)
+    [ -n "$version" ] || refuse "no headers of kernel $1 in this release's suites"
+    source=linux-source-$(echo "$version" | cut -d. -f1,2)
+}
+
 # fetch_source VERSION: what the kernel of the same name was built from:
 # $cache/sources/VERSION/{source,headers}. The headers carry the configuration and everything that a
 # build generates, so that nothing is built here.
@@ -1155,14 +1352,8 @@ fetch_source() {
     asked "$cache/sources/$1" sizes [ -e "$cache/sources/$1/source/Makefile" ] || return 0
     open_apt
     refresh all.deb
-    package=$(kernel_package "$1")
-    kernel=${package#linux-image-} # 6.12.117+deb12-amd64
-    headers=linux-headers-$kernel
+    kernel_source "$1"
     common=linux-headers-${kernel%-amd64}-common
-    version=$(in_apt all.deb apt-cache show "$headers" 2>/dev/null | sed -n 's/^Version: //p' |
-        head -n 1)
-    [ -n "$version" ] || refuse "no headers of kernel $1 in this release's suites"
-    source=linux-source-$(echo "$version" | cut -d. -f1,2)
     say "fetching $headers and $source $version (about 170 MB)"
     work=$cache/sources/$1.download
     rm -rf "$work"; mkdir -p "$work"
@@ -1176,11 +1367,7 @@ fetch_source() {
     rm -rf "$work"
     new=$cache/sources/$1.new
     mkdir "$new/source"
-    unxz=xz
-    command -v xz >/dev/null || {
-        need_tools
-        unxz="$(command -v "$cache/tools/bin/busybox" || echo "$cache/tools/usr/bin/busybox") xz"
-    }
+    find_unxz
     # No driver's source lies in what is left out, and it is a third of the tree.
     quietly tar --use-compress-program="$unxz" -xf "$new/usr/src/$source.tar.xz" \
         -C "$new/source" --strip-components=1 --anchored --no-wildcards-match-slash \
@@ -1199,7 +1386,7 @@ verify() {
         [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
     done
     for part in tools fio btrfs network tree alpha vfio-user databases systemd systemd-12 \
-        kexec bpftrace dpdk rivals clang kbuild lwip afl cloc chromium; do
+        suites-net suites-db kexec bpftrace dpdk rivals clang kbuild lwip afl cloc chromium; do
         [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
     done
     for part in "$cache"/roots/*/; do [ ! -d "$part" ] || fetch_root "$(basename "$part")"; done
@@ -1293,6 +1480,8 @@ case "${1:-all}" in
     bpftrace) fetch_bpftrace ;;
     roots) fetch_roots ;;
     suites) fetch_suites "${2:-}" ;;
+    suites-net) fetch_suites_net ;;
+    suites-db) fetch_suites_db ;;
     tree) fetch_tree ;;
     verify) verify ;;
     kernel)
@@ -1301,5 +1490,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,56s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,60s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -42,6 +42,11 @@ pub enum Need {
     Rivals,
     /// Test suites of others in a root of their own, the disk image `suites/root.img`.
     Suites,
+    /// The kernel's own tests of network cards in a root of their own, the disk image
+    /// `suites-net/root.img`.
+    SuitesNet,
+    /// PostgreSQL and sqlite with their own tests, the same, `suites-db/root.img`.
+    SuitesDb,
     /// systemd as a guest's first process, `systemd/systemd.tar`.
     Systemd,
     /// What loads the kernel that a running one starts, `kexec/kexec.tar`.
@@ -78,6 +83,8 @@ impl Need {
             Self::Dpdk => ("dpdk", None),
             Self::Rivals => ("rivals", None),
             Self::Suites => ("suites", None),
+            Self::SuitesNet => ("suites-net", None),
+            Self::SuitesDb => ("suites-db", None),
             Self::Systemd => ("systemd", None),
             Self::Kexec => ("kexec", None),
             Self::Bpftrace => ("bpftrace", None),
@@ -103,6 +110,8 @@ impl Need {
             Self::Dpdk => "dpdk".into(),
             Self::Rivals => "rivals".into(),
             Self::Suites => "suites".into(),
+            Self::SuitesNet => "suites-net".into(),
+            Self::SuitesDb => "suites-db".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
@@ -128,6 +137,8 @@ impl Need {
             Self::Dpdk => "DPDK's testpmd".into(),
             Self::Rivals => "QEMU's disk tools".into(),
             Self::Suites => "test suites of others".into(),
+            Self::SuitesNet => "the kernel's tests of network cards".into(),
+            Self::SuitesDb => "the tests of PostgreSQL and sqlite".into(),
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
@@ -162,6 +173,8 @@ impl Need {
             | Self::Hosting
             | Self::Afl
             | Self::Suites
+            | Self::SuitesNet
+            | Self::SuitesDb
             | Self::Cloc => "the same command again",
         }
     }

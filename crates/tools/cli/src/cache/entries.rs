@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 25] = [
+const FETCHED: [(&str, &str); 27] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
@@ -30,6 +30,8 @@ const FETCHED: [(&str, &str); 25] = [
     ("python", "Python packages of ring3 split"),
     ("rivals", "QEMU's own NVMe driver"),
     ("suites", "test suites of others, for ring3 suites"),
+    ("suites-db", "the tests of databases, for ring3 suites"),
+    ("suites-net", "the kernel's tests of network cards, for ring3 suites"),
     ("systemd", "systemd and udev for guests"),
     ("systemd-12", "systemd and udev of Debian 12 for guests"),
     ("tools", "QEMU and the guest's programs"),

@@ -212,6 +212,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "ring3 suites --quick",
             "ring3 suites blktests --on kernel,supervised",
+            "ring3 suites selftests postgres --on kernel,killed",
             "ring3 suites xfstests --tests generic/001,generic/005 --on killed",
         ],
     ),

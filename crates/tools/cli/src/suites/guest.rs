@@ -10,11 +10,13 @@ use tempfile::NamedTempFile;
 
 use super::results::{Record, Results};
 use super::stream::{Stream, Told};
-use super::suite::{Placement, Suite, Verdict};
+use super::suite::{Devices, Placement, Suite, Verdict};
 use crate::bench::guest::with_this_program;
 use crate::bench::ring3d::{RING3D, with_supervisor};
 
 const MACHINE: &str = include_str!("machine.sh");
+const DISKS: &str = include_str!("disks.sh");
+const CARDS: &str = include_str!("cards.sh");
 const SUITE: &str = include_str!("suite.sh");
 
 /// Guests in a row that may end without a result, before the first test or in the same one.
@@ -23,14 +25,14 @@ const FUTILE: u32 = 2;
 const BESIDE: Duration = Duration::from_secs(240);
 const MEMORY_MIB: u32 = 2048;
 
-/// Tests of one suite on one disk.
+/// Tests of one suite with the driver in one place.
 pub struct Round<'a> {
     pub suite: Suite,
     pub placement: Placement,
     /// Seconds of a test.
     pub limit: u32,
     pub kernel: &'a str,
-    /// Bytes of the disks: two equal ones, and one of half that size.
+    /// Bytes of the disks, where it is run on disks: two equal ones, and one of half that size.
     pub size: u64,
 }
 
@@ -95,7 +97,7 @@ impl Round<'_> {
         told: &mut dyn FnMut(&Record),
     ) -> Result<(Stream, String)> {
         let list = kept(&(tests.join("\n") + "\n"))?;
-        let script = kept(SUITE)?;
+        let script = kept(&format!("{}\n{SUITE}", self.suite.script()))?;
         let guest = self.guest(cache, tests.len())?;
         let guest =
             guest.file("/suites/tests", list.path()).file("/suites/suite.sh", script.path());
@@ -122,13 +124,8 @@ impl Round<'_> {
     }
 
     fn guest(&self, cache: &Cache, tests: usize) -> Result<Guest> {
-        let image = cache.path("suites/root.img");
+        let image = cache.path(format!("{}/root.img", self.suite.part()));
         ensure!(!image.to_string_lossy().contains(','), "a comma in {}", image.display());
-        let space = |size| Disk::new(Size(size), Backing::Memory);
-        let disk = Device {
-            namespaces: vec![space(self.size), space(self.size), space(self.size / 2)],
-            ..Device::new("disk", "nvme")
-        };
         let root = Device::new("root", "virtio-blk-pci").option("drive", "suites");
         let name = format!("suites-{}-{}", self.suite.name(), self.placement.name());
         let guest = Guest {
@@ -145,13 +142,8 @@ impl Round<'_> {
             time_limit: BESIDE + Duration::from_secs(u64::from(self.limit)) * tests as u32,
             ..Guest::new(&name)
         };
-        let modules: &[&str] = match self.placement.is_kernel() {
-            true => &["nvme poll_queues=1"],
-            false => &["ublk_drv", "vfio-pci"],
-        };
-        let disk = if self.placement.is_kernel() { disk } else { disk.bound("vfio-pci") };
-        let guest = with_supervisor(with_this_program(guest)?)?.device(disk).device(root);
-        let guest = ["virtio_blk", "ext4"].iter().chain(modules).fold(guest, |g, m| g.module(m));
+        let guest = self.with_devices(with_supervisor(with_this_program(guest)?)?).device(root);
+        let guest = guest.module("virtio_blk").module("ext4");
         let variables = [
             ("SUITE", self.suite.name().to_string()),
             ("PLACEMENT", self.placement.name().to_string()),
@@ -159,7 +151,47 @@ impl Round<'_> {
         ];
         let guest =
             variables.iter().fold(guest, |guest, (name, value)| guest.variable(name, value));
-        Ok(guest.step("tests", &format!("{RING3D}{MACHINE}")))
+        let devices = match self.suite.devices() {
+            Devices::Disks => DISKS,
+            Devices::Cards => CARDS,
+        };
+        Ok(guest.step("tests", &format!("{RING3D}{devices}{MACHINE}")))
+    }
+
+    /// Adds what is tested, and its drivers.
+    fn with_devices(&self, guest: Guest) -> Guest {
+        let is_kernel = self.placement.is_kernel();
+        let under_test = |device: Device| match is_kernel {
+            true => device,
+            false => device.bound("vfio-pci"),
+        };
+        let with = |guest: Guest, modules: &[&str]| {
+            modules.iter().fold(guest, |guest, module| guest.module(module))
+        };
+        match self.suite.devices() {
+            Devices::Disks => {
+                let space = |size| Disk::new(Size(size), Backing::Memory);
+                let disk = Device {
+                    namespaces: vec![space(self.size), space(self.size), space(self.size / 2)],
+                    ..Device::new("disk", "nvme")
+                };
+                let modules: &[&str] =
+                    if is_kernel { &["nvme poll_queues=1"] } else { &["ublk_drv", "vfio-pci"] };
+                with(guest.device(under_test(disk)), modules)
+            }
+            Devices::Cards => {
+                let card = |id: &str, wire: u32| {
+                    let wire = serde_json::json!({ "type": "hubport", "hubid": wire });
+                    Device { netdev: Some(wire), ..Device::new(id, "e1000e") }
+                };
+                let guest = guest
+                    .device(under_test(card("near0", 0)))
+                    .device(under_test(card("near1", 1)))
+                    .device(card("far0", 0))
+                    .device(card("far1", 1));
+                with(guest, &["e1000e", "vfio-pci", "tun", "vhost_net"])
+            }
+        }
     }
 }
 

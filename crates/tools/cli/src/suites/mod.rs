@@ -1,9 +1,9 @@
-//! `ring3 suites`: test suites of others, on the kernel's disk and on ring3's in turn.
+//! `ring3 suites`: test suites of others, on the kernel's disk or card and on ring3's in turn.
 //!
 //! # Shape
-//! `suite` knows what there is and reads verdicts; `guest` boots guests, in which `machine.sh`
-//! makes the disk and `suite.sh` runs the tests; `stream` reads what they say; `results` keeps it;
-//! `table` sums it up.
+//! `suite` knows what there is and reads verdicts; `guest` boots guests, in which `machine.sh`,
+//! with `disks.sh` or `cards.sh`, makes the device, and `suite.sh`, with the suite's own script,
+//! runs the tests; `stream` reads what they say; `results` keeps it; `table` sums it up.
 
 mod guest;
 mod results;
@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use ring3_lab::{Cache, DEFAULT_KERNEL, Need, Size, prepare};
+use clap::ValueEnum;
+use ring3_lab::{Cache, DEFAULT_KERNEL, Size, prepare};
 use serde_json::Value;
 
 use crate::leave;
@@ -29,7 +30,7 @@ use suite::{Placement, Suite, Verdict};
 pub struct Args {
     /// The suites. Default: all.
     suites: Vec<Suite>,
-    /// Where the driver of the disk is.
+    /// Where the driver of the device is.
     #[arg(
         long,
         value_enum,
@@ -41,13 +42,15 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["group", "quick"])]
     tests: Vec<String>,
     /// Run this group of the suite's: device or all of liburing, device of blktests, quick, auto
-    /// and others of xfstests. Default: device or quick.
+    /// and others of xfstests, card, drivers, forwarding or all of selftests, quick, schedule or
+    /// all of postgres, quick, veryquick or all of sqlite. Default: device, quick or card.
     #[arg(long, conflicts_with = "quick")]
     group: Option<String>,
     /// Run three tests of each suite.
     #[arg(long)]
     quick: bool,
-    /// Seconds after which a test is ended. Default: 300 of xfstests, 120 of the others.
+    /// Seconds after which a test is ended. Default: 120 of liburing and blktests, 300 of
+    /// xfstests, 600 of the others.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     limit: Option<u32>,
     /// Folder of the results. A test with a result there is not run again.
@@ -66,7 +69,7 @@ const AT_ONCE: usize = 25;
 /// Bytes of the disk that a file system is tested on.
 const SIZE: Size = Size(2 << 30);
 
-/// Runs the command. The exit code is 1 if a disk of ring3's did worse than the kernel's.
+/// Runs the command. The exit code is 1 if a device of ring3's did worse than the kernel's.
 pub fn run(args: &Args) -> Result<ExitCode> {
     leave::nothing_behind()?;
     ensure!(
@@ -74,16 +77,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         "--tests are of one suite: name it, as in `ring3 suites xfstests --tests generic/001`"
     );
     let cache = Cache::open()?;
-    prepare(&cache, &[Need::Suites], &mut |line| errln!("{line}"))?;
+    let suites = match &args.suites[..] {
+        [] => Suite::value_variants(),
+        some => some,
+    };
+    for suite in suites {
+        prepare(&cache, &[suite.need()], &mut |line| errln!("{line}"))?;
+    }
     let mut results = Results::open(&args.out)?;
     if args.again {
         results.forget_failed();
     }
-    let suites = match &args.suites[..] {
-        [] => vec![Suite::Liburing, Suite::Blktests, Suite::Xfstests],
-        some => some.to_vec(),
-    };
-    for suite in suites {
+    for &suite in suites {
         let tests = args.choose(&cache, suite)?;
         // In turn, so that a run that is ended early has compared something.
         for (tests, &placement) in
@@ -109,7 +114,7 @@ impl Args {
         if self.quick {
             return Ok(suite.few().iter().map(ToString::to_string).collect());
         }
-        let path = cache.path(format!("suites/{}", suite.name()));
+        let path = cache.path(format!("{}/{}", suite.part(), suite.name()));
         let list = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let group = self.group.as_deref().unwrap_or(suite.usual_group());
         let tests = of_group(&list, group);
@@ -167,7 +172,7 @@ fn object(records: &[Record]) -> Value {
     })
 }
 
-/// Whether a disk of ring3's failed where the kernel's did not, or was not tried: a test did not
+/// Whether a device of ring3's failed where the kernel's did not, or was not tried: a test did not
 /// pass, or the kernel logged I/O errors, with which a test may pass all the same.
 fn is_worse(records: &[Record]) -> bool {
     let bad = |record: &Record| !matches!(record.verdict, Verdict::Passed | Verdict::NotRun);

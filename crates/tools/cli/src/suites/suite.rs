@@ -1,6 +1,7 @@
-//! The suites, the places of the disk, and what a test's output says.
+//! The suites, the places of the driver, and what a test's output says.
 
 use clap::ValueEnum;
+use ring3_lab::Need;
 use serde::{Deserialize, Serialize};
 
 /// A suite of tests.
@@ -15,9 +16,22 @@ pub enum Suite {
     Blktests,
     /// xfstests: file systems, here ext4.
     Xfstests,
+    /// The kernel's own tests of network cards.
+    Selftests,
+    /// PostgreSQL's own tests, of a server with its data on the disk.
+    Postgres,
+    /// sqlite's own tests, with their databases on the disk.
+    Sqlite,
 }
 
-/// Where the driver of the disk under test is.
+/// What a suite is run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Devices {
+    Disks,
+    Cards,
+}
+
+/// Where the driver of the device under test is.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -53,6 +67,8 @@ pub enum Verdict {
 const TIMED_OUT: i32 = 124;
 /// liburing's exit code of a test that does not apply.
 const SKIPPED: i32 = 77;
+/// The same of the kernel's own tests. [kselftest.h, KSFT_SKIP]
+const KSFT_SKIP: i32 = 4;
 
 impl Suite {
     /// The name on the command line.
@@ -61,6 +77,47 @@ impl Suite {
             Self::Liburing => "liburing",
             Self::Blktests => "blktests",
             Self::Xfstests => "xfstests",
+            Self::Selftests => "selftests",
+            Self::Postgres => "postgres",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    /// What it is run on.
+    pub fn devices(self) -> Devices {
+        match self {
+            Self::Selftests => Devices::Cards,
+            _ => Devices::Disks,
+        }
+    }
+
+    /// What of the cache has it.
+    pub fn need(self) -> Need {
+        match self {
+            Self::Liburing | Self::Blktests | Self::Xfstests => Need::Suites,
+            Self::Selftests => Need::SuitesNet,
+            Self::Postgres | Self::Sqlite => Need::SuitesDb,
+        }
+    }
+
+    /// The folder of the cache with the image of its root, and its list of tests.
+    pub fn part(self) -> &'static str {
+        match self {
+            Self::Liburing | Self::Blktests | Self::Xfstests => "suites",
+            Self::Selftests => "suites-net",
+            Self::Postgres | Self::Sqlite => "suites-db",
+        }
+    }
+
+    /// The shell functions that run it in the guest.
+    pub fn script(self) -> &'static str {
+        match self {
+            Self::Liburing => include_str!("liburing.sh"),
+            Self::Blktests => include_str!("blktests.sh"),
+            Self::Xfstests => include_str!("xfstests.sh"),
+            Self::Selftests => include_str!("selftests.sh"),
+            Self::Postgres => include_str!("postgres.sh"),
+            Self::Sqlite => include_str!("sqlite.sh"),
         }
     }
 
@@ -68,7 +125,8 @@ impl Suite {
     pub fn usual_group(self) -> &'static str {
         match self {
             Self::Liburing | Self::Blktests => "device",
-            Self::Xfstests => "quick",
+            Self::Xfstests | Self::Postgres | Self::Sqlite => "quick",
+            Self::Selftests => "card",
         }
     }
 
@@ -78,6 +136,11 @@ impl Suite {
             Self::Liburing => &["read-write", "iopoll", "fixed-seg"],
             Self::Blktests => &["block/004", "block/005", "block/042"],
             Self::Xfstests => &["generic/001", "generic/005", "generic/091"],
+            Self::Selftests => {
+                &["drivers/net/ping.py", "net/netdevice.sh", "net/forwarding/router.sh"]
+            }
+            Self::Postgres => &["insert", "vacuum", "largeobject"],
+            Self::Sqlite => &["wal", "savepoint", "vacuum"],
         }
     }
 
@@ -86,6 +149,7 @@ impl Suite {
         match self {
             Self::Liburing | Self::Blktests => 120,
             Self::Xfstests => 300,
+            Self::Selftests | Self::Postgres | Self::Sqlite => 600,
         }
     }
 
@@ -94,15 +158,18 @@ impl Suite {
         let says = |text: &str| output.lines().any(|line| line.contains(text));
         match (self, exit) {
             (_, TIMED_OUT) => Verdict::TimedOut,
-            (Self::Liburing, 0) => Verdict::Passed,
+            (Self::Liburing | Self::Postgres | Self::Sqlite, 0) => Verdict::Passed,
             (Self::Liburing, SKIPPED) => Verdict::NotRun,
-            (Self::Liburing, _) => Verdict::Failed,
             (Self::Blktests, _) if says("[failed]") => Verdict::Failed,
             (Self::Blktests, 0) if says("[passed]") => Verdict::Passed,
             (Self::Blktests, 0) if says("[not run]") => Verdict::NotRun,
             (Self::Xfstests, 0) if says("Not run: ") => Verdict::NotRun,
             (Self::Xfstests, 0) if says("Passed all ") => Verdict::Passed,
-            (Self::Blktests | Self::Xfstests, _) => Verdict::Failed,
+            (Self::Selftests, KSFT_SKIP) => Verdict::NotRun,
+            // Of a test in Python, each part of which was skipped.
+            (Self::Selftests, 0) if says("# Totals: pass:0 fail:0") => Verdict::NotRun,
+            (Self::Selftests, 0) => Verdict::Passed,
+            _ => Verdict::Failed,
         }
     }
 }
@@ -160,6 +227,28 @@ mod tests {
         assert_eq!(verdict(0, "not run"), Verdict::NotRun);
         assert_eq!(verdict(124, "passed"), Verdict::TimedOut);
         assert_eq!(Suite::Blktests.verdict(0, "no such test\n"), Verdict::Failed);
+    }
+
+    #[test]
+    fn each_suite_has_the_functions_that_the_guest_calls() {
+        for suite in Suite::value_variants() {
+            for function in ["begin_", "run_"].map(|one| format!("{one}{}() ", suite.name())) {
+                assert!(suite.script().contains(&function), "{function}");
+            }
+            assert!(suite.script().contains("present() "), "{}", suite.name());
+        }
+    }
+
+    #[test]
+    fn a_test_of_the_kernels_that_skipped_all_its_parts_has_not_run() {
+        let verdict = |exit, text: &str| Suite::Selftests.verdict(exit, text);
+        let totals =
+            |pass| format!("# Totals: pass:{pass} fail:0 xfail:0 xpass:0 skip:3 error:0\n");
+        assert_eq!(verdict(0, &totals(1)), Verdict::Passed);
+        assert_eq!(verdict(0, &totals(0)), Verdict::NotRun);
+        assert_eq!(verdict(4, "SKIP: jq not installed\n"), Verdict::NotRun);
+        assert_eq!(verdict(1, &totals(2)), Verdict::Failed);
+        assert_eq!(verdict(0, "TEST: ping [ OK ]\n"), Verdict::Passed);
     }
 
     #[test]

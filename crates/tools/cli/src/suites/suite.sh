@@ -5,11 +5,13 @@
 #   suites: end NAME EXIT SECONDS KILLS ERRORS
 #
 # EXIT is 124 after $LIMIT seconds. KILLS counts deaths of the driver meanwhile, ERRORS I/O errors
-# that the kernel has logged of the disks under test.
+# that the kernel has logged of the disks under test, and time-outs of transmit queues. The suite's
+# own functions stand before this: `begin_SUITE`, and `run_SUITE TEST`, which leaves the test's exit
+# code in `code`. `present` says whether the devices under test are there.
 group=/sys/fs/cgroup/suites
 mkdir -p $group
 kills() { wc -l </run/kills; }
-failures() { dmesg | grep -E 'I/O error.*(ublkb|nvme0n)[0-9]'; }
+failures() { dmesg | grep -E 'I/O error.*(ublkb|nvme0n)[0-9]|NETDEV WATCHDOG'; }
 errors() { failures | wc -l; }
 complaints() { dmesg | grep -cE 'kernel BUG|WARNING:|BUG:|Oops:|general protection fault'; }
 
@@ -37,54 +39,10 @@ limited() {
     clear_up || { code=125; return 1; }
 }
 
-begin_liburing() {
-    mkfs.ext4 -q -F $FIRST && mount $FIRST /mnt/test
-}
-# Those that take the name of a file get a disk; the others' files are on the other disk.
-run_liburing() {
-    local folder=/mnt/test/$1 device=
-    ! grep -q 'argv\[1\]' /suites/liburing/test/$1.c || device=$SECOND
-    mkdir -p $folder && cd $folder && limited /suites/liburing/test/$1.t $device
-    local failed=$?
-    cd / && rm -rf $folder
-    return $failed
-}
-
-begin_blktests() {
-    printf 'TEST_DEVS=(%s)\nTIMEOUT=%s\nDEVICE_ONLY=1\n' $FIRST $((LIMIT / 3)) \
-        >/suites/blktests/config
-}
-run_blktests() {
-    cd /suites/blktests && rm -rf /tmp/results && limited ./check -o /tmp/results $1
-    local failed=$?
-    [ $code = 0 ] || find /tmp/results -type f -name '*.*' -exec tail -n 40 {} +
-    return $failed
-}
-
-begin_xfstests() {
-    mkfs.ext4 -q -F $FIRST || return
-    printf 'export %s\n' TEST_DEV=$FIRST TEST_DIR=/mnt/test SCRATCH_DEV=$SECOND \
-        SCRATCH_MNT=/mnt/scratch LOGWRITES_DEV=$THIRD FSTYP=ext4 >/suites/xfstests/local.config
-}
-run_xfstests() {
-    cd /suites/xfstests && rm -rf results && limited ./check $1
-    local failed=$?
-    [ $code = 0 ] || for file in results/$1.out.bad results/$1.full results/$1.dmesg; do
-        [ ! -e $file ] || { echo "== $file"; tail -n 60 $file; }
-    done
-    for place in /mnt/scratch /mnt/test; do
-        ! mountpoint -q $place || umount $place 2>/dev/null || umount -l $place
-    done
-    [ $code = 0 ] || dmsetup remove_all -f 2>/dev/null
-    # What a test has left half done is not the next one's.
-    [ $code != 124 ] || mkfs.ext4 -q -F $FIRST
-    return $failed
-}
-
 begin_$SUITE || { echo "suites: $SUITE cannot begin"; exit 1; }
 while read -r name; do
     # What is tried after that says nothing of the test: another machine.
-    [ -b $FIRST ] && [ -b $SECOND ] || { echo "the disk is gone"; exit 1; }
+    present || { echo "the device is gone"; exit 1; }
     echo "suites: begin $name"
     killed=$(kills) failed=$(errors) complained=$(complaints) began=$EPOCHREALTIME
     run_$SUITE "$name"; stuck=$?
