@@ -2,9 +2,10 @@
 //! drives a model with a fault of a real controller twice: as the table has it, and without the
 //! flag, which the user's word takes away.
 
+mod disks;
 mod nvme;
 
-use nvme::{Bench, TIMEOUT, finish, short, succeed, try_bench};
+use nvme::{Bench, TIMEOUT, finish, short, succeed};
 use ring3_class::block::{IoError, Request};
 use ring3_device::Error;
 use ring3_device::irq::IrqKind;
@@ -19,7 +20,7 @@ fn with(words: &[&str], options: Options) -> Options {
 }
 
 fn opened(uri: &str, words: &[&str]) -> Result<Bench, Error> {
-    try_bench(uri, with(words, short()))
+    Bench::open(uri, with(words, short()))
 }
 
 /// Reads a block: how that ends.
@@ -124,7 +125,7 @@ fn a_controller_whose_msi_never_fires_gets_the_pin() {
     assert_eq!(bench.controller.identity().interrupts, Some(IrqKind::Msi));
     assert!(read(&bench).is_err());
     let options = Options { interrupts: Interrupts::Only(IrqKind::Msi), ..short() };
-    assert!(try_bench(uri, options).is_err());
+    assert!(Bench::open(uri, options).is_err());
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn a_board_may_be_what_a_drive_does_not_get_on_with() {
             ..Board::default()
         };
         let quirks = Circumstances { board, ..Circumstances::default() };
-        let bench = try_bench(",id=144d:a804", Options { quirks, ..short() }).unwrap();
+        let bench = Bench::open(",id=144d:a804", Options { quirks, ..short() }).unwrap();
         bench.controller.quirks().has("broken-apst")
     };
     assert!(on("PRIME Z370-A") && !on("PRIME Z490-A"));
