@@ -19,7 +19,7 @@ pub enum Source {
         block_size: u32,
     },
     /// A device with disks.
-    Device(Claim),
+    Device(Box<Claim>),
 }
 
 impl Source {
@@ -109,7 +109,7 @@ mod tests {
     ) -> Result<Attached, Error> {
         let mut claim = Claim::new(uri.parse().unwrap());
         claim.settings.part = namespace;
-        let source = Source::Device(claim);
+        let source = Source::Device(Box::new(claim));
         attach(&source, options, 0)
     }
 

@@ -292,7 +292,7 @@ mod tests {
 
     /// The disks of `uri`, and where a socket may be.
     fn attached(uri: &str) -> (Attached, tempfile::TempDir, PathBuf) {
-        let source = Source::Device(Claim::new(uri.parse().unwrap()));
+        let source = Source::Device(Box::new(Claim::new(uri.parse().unwrap())));
         let attached = attach(&source, &ublk::Options::default(), SHARED_ARENA).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");

@@ -297,7 +297,7 @@ pub fn run_ata(args: AtaArgs) -> anyhow::Result<ExitCode> {
         },
         ..Claim::new(args.device)
     };
-    run(&Source::Device(claim), args.export)
+    run(&Source::Device(Box::new(claim)), args.export)
 }
 
 /// Drives an NVMe controller.
@@ -313,7 +313,7 @@ pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
         },
         ..Claim::new(args.device)
     };
-    run(&Source::Device(claim), args.export)
+    run(&Source::Device(Box::new(claim)), args.export)
 }
 
 /// Drives a virtio disk.
@@ -324,7 +324,7 @@ pub fn run_virtio(args: VirtioArgs) -> anyhow::Result<ExitCode> {
         settings: Settings { interrupts: args.irq.into(), ..Settings::default() },
         ..Claim::new(args.device)
     };
-    run(&Source::Device(claim), args.export)
+    run(&Source::Device(Box::new(claim)), args.export)
 }
 
 /// Serves a disk that another process drives.
@@ -345,7 +345,7 @@ pub fn run_remote(args: RemoteArgs) -> anyhow::Result<ExitCode> {
             dde:nvme); ring3's own are ring3 run nvme, ata and virtio"
         );
     }
-    run(&Source::Device(Claim::new(device)), args.export)
+    run(&Source::Device(Box::new(Claim::new(device))), args.export)
 }
 
 /// Serves a disk that does nothing.
