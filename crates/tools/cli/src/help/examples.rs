@@ -211,7 +211,6 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
         "suites",
         &[
             "ring3 suites --quick",
-            "ring3 suites blktests --on kernel,supervised",
             "ring3 suites selftests postgres --on kernel,killed",
             "ring3 suites xfstests --tests generic/001,generic/005 --on killed",
         ],
