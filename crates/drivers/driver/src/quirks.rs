@@ -22,6 +22,11 @@ impl Circumstances {
         Self { overrides: Overrides(words), board: Board::default() }
     }
 
+    /// Whether the user has no word to say. The machine is not saved.
+    pub(crate) fn wants_nothing(&self) -> bool {
+        self.overrides.is_empty()
+    }
+
     /// The same, in this machine.
     pub fn here(self) -> Self {
         Self { board: Board::this(), ..self }

@@ -23,7 +23,7 @@ pub struct Options {
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
     /// What the user and the machine add to the table of quirks.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Circumstances::wants_nothing")]
     pub quirks: Circumstances,
 }
 
