@@ -16,8 +16,12 @@ use toml::{Table, Value};
 /// The scenarios that come with ring3.
 const SHIPPED: &[(&str, &str)] = &[
     ("ahci", include_str!("../../../../lab/scenarios/ahci.toml")),
+    ("ahci-conformance", include_str!("../../../../lab/scenarios/ahci-conformance.toml")),
+    ("ahci-verify", include_str!("../../../../lab/scenarios/ahci-verify.toml")),
     ("batch", include_str!("../../../../lab/scenarios/batch.toml")),
     ("cards", include_str!("../../../../lab/scenarios/cards.toml")),
+    ("conformance", include_str!("../../../../lab/scenarios/conformance.toml")),
+    ("disk-verify", include_str!("../../../../lab/scenarios/disk-verify.toml")),
     ("edu", include_str!("../../../../lab/scenarios/edu.toml")),
     ("edu-driver", include_str!("../../../../lab/scenarios/edu-driver.toml")),
     ("hosted", include_str!("../../../../lab/scenarios/hosted.toml")),
@@ -273,6 +277,16 @@ mod tests {
         assert_eq!(guest.devices[0].size, Some(Size(1 << 30)));
         assert_eq!(guest.devices[0].options["mdts"], 3);
         assert_eq!(guest.steps[0].expect, ["disk"]);
+    }
+
+    #[test]
+    fn every_scenario_of_the_source_tree_is_shipped_in_the_order_of_names() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../lab/scenarios");
+        let name = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|entry| name(entry.unwrap().path())).collect();
+        names.sort();
+        assert_eq!(super::names(), names);
     }
 
     #[test]
