@@ -54,10 +54,9 @@
 #                                 damaged
 #
 # Packages are downloaded by apt, which checks their signatures, and unpacked into the cache:
-# nothing is installed, no
-# root is needed, and the system's apt lists and settings stay as they are. The suites asked are
-# derived from the
-# configured ones. What is already there is verified and kept; `--update` fetches it anew.
+# nothing is installed, no root is needed, and the system's apt lists and settings stay as they are.
+# The suites asked are derived from the configured ones. What is already there is verified and kept;
+# `--update` fetches it anew.
 # The cache is $RING3_CACHE, or ring3 under $XDG_CACHE_HOME or ~/.cache.
 set -eu
 umask 022
@@ -1490,5 +1489,5 @@ case "${1:-all}" in
         for version; do
             fetch_kernel "$version"
         done ;;
-    *) sed -n '2,60s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -136,7 +136,9 @@ impl Claim {
         }
         if !self.settings.quirks.overrides.is_empty() {
             return Err(ring3_device::Error::Unsupported(
-                "--quirk: its server's process was told about it".into(),
+                "--quirk: the driver is in the server's process; set `quirks` in the device's \
+                manifest"
+                    .into(),
             ));
         }
         let mut attached =

@@ -1,5 +1,5 @@
-# sqlite's own tests: databases in an ext4 on the first disk. Some try what its user may not do, so
-# he is not root.
+# sqlite's own tests: databases in an ext4 on the first disk. They run as another user than root,
+# since some check that a file is refused.
 begin_sqlite() { mkfs.ext4 -q -F $FIRST && mount $FIRST /mnt/test; }
 present() { [ -b $FIRST ] && [ -b $SECOND ]; }
 
