@@ -65,14 +65,7 @@ alone() {
 
 # At some place of a probe the user half dies, and the next one has a disk that works.
 often() {
-    # A probe of a few milliseconds would be over before anybody has died.
-    echo 200 >/sys/module/ring3_split/parameters/delay_us
-    for after in $(seq 0 8 120); do
-        unbound
-        dies "$after" bound || return
-        bound || return
-    done
-    echo 0 >/sys/module/ring3_split/parameters/delay_us
+    dies_in_probes || return
     up && verified often || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
     echo "the disk works after all probes"
     deaths

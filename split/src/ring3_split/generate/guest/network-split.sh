@@ -51,14 +51,7 @@ often() {
     for after in $(seq 20 35 500); do dies "$after" resets || return; done
     up || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
     echo "the card works after all resets"
-    # A probe of a few milliseconds would be over before anybody has died.
-    echo 200 >/sys/module/ring3_split/parameters/delay_us
-    for after in 0 2 4 6 8 $(seq 10 40 250); do
-        unbound
-        dies "$after" bound || return
-        bound || { tail -n 20 /tmp/user-half.log; dmesg | tail -n 30; return 1; }
-    done
-    echo 0 >/sys/module/ring3_split/parameters/delay_us
+    dies_in_probes || return
     up || { cat /tmp/user-half.log; dmesg | tail -n 20; return 1; }
     echo "the card works after all probes"
     deaths

@@ -107,6 +107,27 @@ on_bus() {
 bound() { [ -e "$(on_bus)/$CARD" ] || echo "$CARD" >"$(on_bus)/bind"; }
 unbound() { echo "$CARD" >"$(on_bus)/unbind"; }
 
+# In hundredths of a second, since the guest has booted.
+uptime_hundredths() { cut -d' ' -f1 /proc/uptime | tr -d .; }
+
+# The user half dies at twelve moments of a probe, which are spread over the time that one takes on
+# this host now. The next user half must bind the device after each.
+dies_in_probes() {
+    # A probe of a few milliseconds would be over before anybody has died.
+    echo 500 >/sys/module/ring3_split/parameters/delay_us
+    unbound
+    begun=$(uptime_hundredths)
+    bound || return
+    took=$((($(uptime_hundredths) - begun) * 10))
+    echo "a probe takes $took ms"
+    for twelfth in $(seq 0 11); do
+        unbound
+        dies $((took * twelfth / 12)) bound || return
+        bound || { tail -n 20 /tmp/user-half.log; dmesg | tail -n 30; return 1; }
+    done
+    echo 0 >/sys/module/ring3_split/parameters/delay_us
+}
+
 # In which entries it has died, and how often.
 deaths() {
     dmesg | grep " fails: the user half has died" | sed 's/.*: \(.*\) fails: .*/it died in \1/' |
