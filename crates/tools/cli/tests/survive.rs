@@ -123,6 +123,21 @@ for try in $(seq 200); do [ -d /proc/$HOLD ] || break; sleep 0.05; done
 [ -d /proc/$HOLD ] || echo ended
 ls /dev/ublkb0 /run/ring3d.* 2>&1; tail -n 5 /tmp/ring3d";
 
+/// Many tags, which the kernel cancels for longer than the next driver takes to ask for the disk.
+const DEEP: &str = "
+sed -i \"s/depth = 32/depth = 4096\\nqueues = 2\\nmax_io_kib = 16/\" /etc/ring3/scratch.toml
+ring3d >/tmp/ring3d 2>&1 & DAEMON=$!
+for busy in 1 2; do while :; do :; done & BUSY=\"$BUSY $!\"; done
+for kill in $(seq 40); do
+    ready || exit
+    kill -9 $(driver); sleep 0.1
+done
+ready || exit
+echo \"$(ls /sys/block/ublkb0/mq | wc -l) queues of $(cat /sys/block/ublkb0/queue/nr_requests)\"
+dmesg | grep -E 'BUG|Oops|WARNING' || echo \"the kernel is well after $kill\"
+kill $BUSY $DAEMON
+wait $DAEMON; echo \"ended with $?\"";
+
 fn outcome() -> &'static Outcome {
     static OUTCOME: SharedOutcome = SharedOutcome::new();
     OUTCOME.get_or_run(|| {
@@ -131,7 +146,7 @@ fn outcome() -> &'static Outcome {
             ..Device::new("disk", "nvme").bound("vfio-pci")
         };
         let guest = Guest {
-            memory_mib: 768,
+            memory_mib: 1024,
             time_limit: Duration::from_secs(900),
             ..Guest::new("survive")
         };
@@ -145,8 +160,13 @@ fn outcome() -> &'static Outcome {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), table).unwrap();
         let guest = guest.file("/table", file.path());
-        let steps =
-            [("survived", SURVIVED), ("parted", PARTED), ("pulled", PULLED), ("stopped", STOPPED)];
+        let steps = [
+            ("survived", SURVIVED),
+            ("parted", PARTED),
+            ("pulled", PULLED),
+            ("stopped", STOPPED),
+            ("deep", DEEP),
+        ];
         let guest = steps.into_iter().fold(guest, |guest, (name, script)| {
             guest.step(name, &format!("{LOAD}{PRELUDE}(\n{script}\n)\ntrue"))
         });
@@ -199,4 +219,10 @@ fn a_device_that_is_pulled_stops_its_driver_and_one_that_is_plugged_in_starts_it
 fn what_a_user_has_stopped_stays_stopped_and_the_holder_ends_with_what_it_holds() {
     assert_says("stopped", &["stays stopped", "restarted", "ended"]);
     assert_says("stopped", &["/dev/ublkb0: No such file", "/run/ring3d.*: No such file"]);
+}
+
+#[test]
+#[ignore = "boots a guest: make test"]
+fn the_kernel_is_well_after_drivers_of_deep_queues_were_killed_one_after_another() {
+    assert_says("deep", &["2 queues of 4095", "the kernel is well after 40", "ended with 0"]);
 }

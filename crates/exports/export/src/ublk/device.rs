@@ -1,7 +1,7 @@
 //! The kernel's half of an exported disk: an identity that exists apart from the process that
 //! serves it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +26,10 @@ const ABANDONED: Duration = Duration::from_secs(5);
 
 /// How often the kernel is asked whether it has seen that a server has died.
 const AGAIN: Duration = Duration::from_millis(1);
+
+/// How long a work item of the kernel's may take where nobody tells when it has ended. It takes
+/// microseconds once it runs.
+const UNFLUSHED: Duration = Duration::from_millis(50);
 
 /// One ublk device: an identity in the kernel, apart from who serves it. Dropping it leaves it as
 /// it is, unless this process [owns](Self::own) its end.
@@ -134,20 +138,7 @@ impl Device {
     /// device's claim.
     pub fn recover(&mut self, deadline: Deadline) -> Result<(), Error> {
         let id = self.id();
-        loop {
-            match self.control.start_recovery(id) {
-                Ok(()) => break,
-                Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {}
-                // The kernel waits for the next server already: the one before ended before it
-                // served.
-                Err(Error::Command { cause, .. }) if is_invalid(&cause) && self.taken => break,
-                Err(Error::Command { cause, .. }) if is_invalid(&cause) => {
-                    let reason = "it was never started, or a recovery broke off: `ring3 ublk \
-                                  delete` it, and start anew";
-                    return Err(refused(id, reason));
-                }
-                Err(error) => return Err(error),
-            }
+        while !self.has_quiesced()? || !self.try_start_recovery()? {
             if deadline.expired() {
                 return Err(Error::Taken { id, pid: self.info.ublksrv_pid });
             }
@@ -156,6 +147,52 @@ impl Device {
         (self.taken, self.admin) = (true, uapi::END_USER_RECOVERY);
         self.file = Some(Arc::new(open(id)?));
         Ok(())
+    }
+
+    /// Whether the kernel has done with the dead server, so that START_USER_RECOVERY is safe.
+    ///
+    /// Before 6.15, ublk cancels the commands of a dead server in a work item (`quiesce_work`, later
+    /// `nosrv_work`). The device's state changes before the work item does so, and
+    /// START_USER_RECOVERY waits for the state only. It resets the tags that the work item still
+    /// walks: the kernel then ends a command that is gone, and dies of a NULL pointer in
+    /// `io_uring_cmd_done`, or ends commands of the next server. So the work item must have
+    /// returned. Each queue may have queued it once, but not after the last of the server's commands
+    /// has ended, which closes `/dev/ublkcN`.
+    fn has_quiesced(&mut self) -> Result<bool, Error> {
+        if self.control.features().waits_for_cancellation {
+            return Ok(true);
+        }
+        let id = self.id();
+        if self.control.info(id)?.state == uapi::STATE_LIVE {
+            return Ok(false);
+        }
+        // One process at a time can have it open.
+        match File::options().read(true).write(true).open(node(id)) {
+            Ok(file) => drop(file),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(false),
+            Err(error) => return Err(Error::os(format!("opening {}", node(id)), error)),
+        }
+        flush_work_queue();
+        Ok(true)
+    }
+
+    /// Has the kernel forget the dead server; `false` if it has not seen yet that it is dead.
+    fn try_start_recovery(&mut self) -> Result<bool, Error> {
+        let id = self.id();
+        match self.control.start_recovery(id) {
+            Ok(()) => Ok(true),
+            Err(Error::Command { cause, .. }) if cause.raw_os_error() == Some(libc::EBUSY) => {
+                Ok(false)
+            }
+            // The kernel waits for the next server already: the one before ended before it served.
+            Err(Error::Command { cause, .. }) if is_invalid(&cause) && self.taken => Ok(true),
+            Err(Error::Command { cause, .. }) if is_invalid(&cause) => {
+                let reason = "it was never started, or a recovery broke off: `ring3 ublk delete` \
+                              it, and start anew";
+                Err(refused(id, reason))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn new(control: Control, info: DeviceInfo, file: Option<File>, admin: Admin) -> Self {
@@ -338,8 +375,23 @@ fn refused(id: u32, reason: &'static str) -> Error {
 }
 
 /// Opens `/dev/ublkcN`; one process at a time can.
+/// By which device `id` is served.
+fn node(id: u32) -> String {
+    format!("/dev/ublkc{id}")
+}
+
+/// Waits until all that was queued on the kernel's per-processor work queue has run, if it does not
+/// sleep: `vm.stat_refresh` queues an item there for each processor and waits for these
+/// (`schedule_on_each_cpu`), and a processor's items start in their order, the next one when the one
+/// before has ended or sleeps.
+fn flush_work_queue() {
+    if fs::read("/proc/sys/vm/stat_refresh").is_err() {
+        thread::sleep(UNFLUSHED);
+    }
+}
+
 fn open(id: u32) -> Result<File, Error> {
-    let path = format!("/dev/ublkc{id}");
+    let path = node(id);
     let mut last = io::Error::from_raw_os_error(libc::ENOENT);
     let opened = poll_until(Deadline::after(NODE), "the device node", || {
         match File::options().read(true).write(true).open(&path) {

@@ -11,6 +11,9 @@ pub struct Features {
     pub safe_stop: bool,
     /// A disk that has users can change its size.
     pub resize: bool,
+    /// START_USER_RECOVERY refuses until nothing of a dead server's is left in the kernel. Taken from
+    /// a feature of 6.16: 6.15 does so, and does not say so.
+    pub waits_for_cancellation: bool,
     /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in
     /// it.
     pub shared_memory: bool,
@@ -44,7 +47,14 @@ impl Commands {
 impl Features {
     /// Those of a kernel that knows no GET_FEATURES, as far as `encoded` says.
     pub(super) fn none(encoded: bool) -> Self {
-        Self { encoded, safe_stop: false, resize: false, shared_memory: false, batches: false }
+        Self {
+            encoded,
+            safe_stop: false,
+            resize: false,
+            waits_for_cancellation: false,
+            shared_memory: false,
+            batches: false,
+        }
     }
 }
 
@@ -63,6 +73,7 @@ impl Features {
                     encoded: true,
                     safe_stop: has(uapi::F_SAFE_STOP_DEV),
                     resize: has(uapi::F_UPDATE_SIZE),
+                    waits_for_cancellation: has(uapi::F_UPDATE_SIZE),
                     shared_memory: has(uapi::F_SHMEM_ZC),
                     batches: has(uapi::F_BATCH_IO),
                 })
