@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const LIMIT: usize = 4 << 20;
 /// Lines of it that an error shows.
 const TAIL: usize = 50;
+/// What is in a line by which the kernel says that something is wrong with it.
+const FAULTS: [&str; 3] = ["BUG: ", "Oops: ", "Kernel panic"];
 /// What stands for a console that said nothing.
 const NOTHING: &str = "(it said nothing)";
 /// Logs of failed runs that the cache keeps.
@@ -53,14 +55,18 @@ impl Console {
         later.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// The last lines.
+    /// The last lines, behind the first in which the kernel says that something is wrong with it:
+    /// what follows such a line can be long, and is often its consequence.
     pub(crate) fn tail(&self) -> String {
         let text = self.text();
         let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         if lines.is_empty() {
             return NOTHING.into();
         }
-        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+        let (before, last) = lines.split_at(lines.len().saturating_sub(TAIL));
+        let is_fault = |line: &&&str| FAULTS.iter().any(|fault| line.contains(fault));
+        let first = before.iter().find(is_fault).map(|line| format!("{line}\n[...]\n"));
+        format!("{}{}", first.unwrap_or_default(), last.join("\n"))
     }
 
     /// Writes it into the cache's logs and says where. A log that cannot be kept is not worth a
@@ -98,6 +104,18 @@ mod tests {
         }
         let tail = console.tail();
         assert!(tail.starts_with("line 50\n") && tail.ends_with("line 99"), "{tail}");
+    }
+
+    #[test]
+    fn the_tail_has_the_first_fault_of_the_kernel_however_long_ago_it_was() {
+        let console = Console::default();
+        console.add(b"well\n[   20.9] BUG: kernel NULL pointer dereference\n[ 21.0] Oops: Oops:\n");
+        for n in 0..TAIL {
+            console.add(format!("line {n}\n").as_bytes());
+        }
+        let tail = console.tail();
+        let wanted = "[   20.9] BUG: kernel NULL pointer dereference\n[...]\nline 0\nline 1\n";
+        assert!(tail.starts_with(wanted), "{tail}");
     }
 
     #[test]

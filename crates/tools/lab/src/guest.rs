@@ -21,7 +21,10 @@ use std::time::{Duration, Instant};
 
 /// What QEMU says when it stumbles over its memory map, with SIGABRT.
 const LOST_MAP: &str = "iotlb_to_section";
-/// What that comes to.
+/// What a kernel says that hits the breakpoint by which it patches its own code, after it has
+/// ended that patch. QEMU gives the processor the old code once more.
+const PATCHED: &str = "Oops: int3";
+/// What [`LOST_TIMER`] comes to.
 const STOOD_STILL: &str = "QEMU lost a processor's timer and the guest stood still";
 /// How often a guest is run again whose emulator has failed.
 const RETRIES: u32 = 3;
@@ -233,10 +236,11 @@ impl Guest {
     ///
     /// QEMU 10.0 sometimes aborts (`iotlb_to_section: Assertion`), when one processor changes the
     /// memory map while another walks it, and with several processors it sometimes loses the timer
-    /// of one, so that the guest stands still. Neither says anything about the job, and a guest
+    /// of one, so that the guest stands still. A kernel sometimes dies while it boots, of a
+    /// breakpoint of its own (`Oops: int3`). None of these says anything about the job, and a guest
     /// keeps nothing: it is run again, three times at most (once, if it stood still), from its
-    /// first
-    /// step, with fresh disks.
+    /// first step, with fresh disks.
+    ///
     /// `watch` and [`Outcome::retried`] are told. Not if one of its disks is an image, in which a
     /// job that began may have written.
     pub fn run(&self, cache: &Cache, watch: &mut dyn FnMut(Event)) -> Result<Outcome, Error> {
@@ -357,6 +361,9 @@ fn emulator_fault(error: &Error) -> Option<String> {
         {
             Some(STOOD_STILL.into())
         }
+        Error::Died { how, console, .. } if how.contains(BEFORE) && console.contains(PATCHED) => {
+            Some(format!("the kernel died of its own code patching ({PATCHED})"))
+        }
         Error::TimeLimit { console, .. } if console.contains(LOST_TIMER) => {
             Some(STOOD_STILL.into())
         }
@@ -410,6 +417,13 @@ mod tests {
         };
         assert_eq!(emulator_fault(&booting(BEFORE)).as_deref(), Some(STOOD_STILL));
         assert_eq!(emulator_fault(&booting("in step 'load'")), None);
+        let patching = |how: &str| Error::Died {
+            how: format!("{how}, QEMU's exit status: 253"),
+            console: format!("{PATCHED}: 0000 [#1] PREEMPT SMP NOPTI"),
+            log: None,
+        };
+        assert!(emulator_fault(&patching(BEFORE)).is_some());
+        assert_eq!(emulator_fault(&patching("in step 'load'")), None);
         let early = Error::Qemu {
             status: "signal: 6 (SIGABRT)".into(),
             message: "iotlb_to_section: Assertion".into(),

@@ -151,13 +151,13 @@ impl Device {
 
     /// Whether the kernel has done with the dead server, so that START_USER_RECOVERY is safe.
     ///
-    /// Before 6.15, ublk cancels the commands of a dead server in a work item (`quiesce_work`, later
-    /// `nosrv_work`). The device's state changes before the work item does so, and
+    /// Before 6.15, ublk cancels the commands of a dead server in a work item (`quiesce_work`,
+    /// later `nosrv_work`). The device's state changes before the work item does so, and
     /// START_USER_RECOVERY waits for the state only. It resets the tags that the work item still
     /// walks: the kernel then ends a command that is gone, and dies of a NULL pointer in
     /// `io_uring_cmd_done`, or ends commands of the next server. So the work item must have
-    /// returned. Each queue may have queued it once, but not after the last of the server's commands
-    /// has ended, which closes `/dev/ublkcN`.
+    /// returned. Each queue may have queued it once, but not after the last of the server's
+    /// commands has ended, which closes `/dev/ublkcN`.
     fn has_quiesced(&mut self) -> Result<bool, Error> {
         if self.control.features().waits_for_cancellation {
             return Ok(true);
@@ -381,8 +381,8 @@ fn node(id: u32) -> String {
 }
 
 /// Waits until all that was queued on the kernel's per-processor work queue has run, if it does not
-/// sleep: `vm.stat_refresh` queues an item there for each processor and waits for these
-/// (`schedule_on_each_cpu`), and a processor's items start in their order, the next one when the one
+/// sleep. `vm.stat_refresh` queues an item there for each processor and waits for these
+/// (`schedule_on_each_cpu`). A processor's items start in their order: the next one when the one
 /// before has ended or sleeps.
 fn flush_work_queue() {
     if fs::read("/proc/sys/vm/stat_refresh").is_err() {

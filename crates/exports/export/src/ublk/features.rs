@@ -11,8 +11,8 @@ pub struct Features {
     pub safe_stop: bool,
     /// A disk that has users can change its size.
     pub resize: bool,
-    /// START_USER_RECOVERY refuses until nothing of a dead server's is left in the kernel. Taken from
-    /// a feature of 6.16: 6.15 does so, and does not say so.
+    /// START_USER_RECOVERY refuses until the kernel has cancelled all commands of a dead server.
+    /// Taken from a feature of 6.16: 6.15 waits too, and does not say so.
     pub waits_for_cancellation: bool,
     /// Clients' memory can be registered, so that the kernel copies nothing of requests that lie in
     /// it.
