@@ -60,6 +60,15 @@ impl<'a> Options<'a> {
         })
     }
 
+    /// `id=1234:0802`: PCI vendor and device.
+    pub(super) fn id(&self, default: (u16, u16)) -> Result<(u16, u16), Error> {
+        self.get("id", "PCI vendor and device, as 1234:0802", default, |text| {
+            let (vendor, device) = text.split_once(':')?;
+            let number = |text: &str| u16::from_str_radix(text, 16).ok();
+            Some((number(vendor)?, number(device)?))
+        })
+    }
+
     /// `text=wild`: the device's strings are [`WILD_TEXT`].
     pub(super) fn wild_text(&self) -> Result<bool, Error> {
         self.get("text", "plain or wild", false, |text| {

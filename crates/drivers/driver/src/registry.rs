@@ -3,6 +3,7 @@
 //!
 //! The manifest beside each driver says the same for its sandbox; a test compares the two.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +27,11 @@ pub static DRIVERS: [&Driver; 7] = [
     &edu::DRIVER,
 ];
 
-/// The tables of quirks, with the names of the drivers that have one.
+/// The tables of quirks, with the families of the drivers that have one.
 pub fn quirks() -> impl Iterator<Item = (&'static str, &'static Table)> {
-    DRIVERS.into_iter().filter_map(|driver| Some((driver.name, driver.quirks?())))
+    // Drivers of a family share one.
+    let tables = DRIVERS.into_iter().filter_map(|driver| Some((driver.family, driver.quirks?())));
+    tables.collect::<BTreeMap<_, _>>().into_iter()
 }
 
 /// One driver.

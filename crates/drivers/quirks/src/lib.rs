@@ -12,6 +12,7 @@
 //! (model, firmware) is only compared.
 #![forbid(unsafe_code)]
 
+mod glob;
 pub mod linux;
 mod machine;
 mod overrides;

@@ -24,7 +24,7 @@ pub fn read(tree: &Path, linux: &Linux) -> Result<Facts, String> {
     };
     let vendors = vendors(&text(VENDORS)?);
     let mut facts = Facts::new();
-    for source in &linux.source {
+    for source in linux.source.iter().filter(|source| source.kind != SourceKind::Own) {
         let missing = || format!("{} is not in {}", source.name, source.file);
         let body = text(&source.file)?;
         let body = body_of(&body, &source.name, source.kind).ok_or_else(missing)?;
@@ -32,7 +32,9 @@ pub fn read(tree: &Path, linux: &Linux) -> Result<Facts, String> {
             SourceKind::Flags => flags(body, &linux.prefix),
             SourceKind::PciIds => by_ids(body, &linux.prefix, &vendors)?,
             SourceKind::Strings => by_strings(body, &linux.prefix),
+            SourceKind::Drives => by_patterns(body, &linux.prefix),
             SourceKind::Boards => boards(body),
+            SourceKind::Own => continue,
         };
         if found.is_empty() {
             return Err(format!("{} has no entry that can be read", source.name));
@@ -46,19 +48,18 @@ pub fn read(tree: &Path, linux: &Linux) -> Result<Facts, String> {
 
 /// The same of a table of ring3's.
 pub fn facts_of(table: &Table) -> Facts {
-    let linux = &table.linux;
-    let kind = |name: &str| linux.source.iter().find(|source| source.name == name).map(|s| s.kind);
     let mut facts = Facts::new();
-    for source in linux.source.iter().filter(|source| source.kind == SourceKind::Flags) {
-        for flag in table.flags.values() {
-            facts.entry(format!("{} {}", source.name, flag.linux)).or_default();
+    for source in table.linux.source.iter().filter(|source| source.kind == SourceKind::Flags) {
+        for name in table.flags.values().filter_map(|flag| flag.linux.as_ref()) {
+            facts.entry(format!("{} {name}", source.name)).or_default();
         }
     }
-    for entry in &table.entries {
+    for entry in table.entries.iter().filter(|entry| table.kind(entry) != Some(SourceKind::Own)) {
+        let kind = table.kind(entry);
         let id = |id: Option<u16>| id.map_or_else(String::new, |id| format!("{id:04x}"));
-        let keys = match kind(&entry.source) {
+        let keys = match kind {
             Some(SourceKind::PciIds) => vec![format!("{}:{}", id(entry.vendor), id(entry.device))],
-            Some(SourceKind::Strings) => {
+            Some(SourceKind::Strings | SourceKind::Drives) => {
                 vec![by_string(
                     &id(entry.vendor),
                     entry.model.as_deref(),
@@ -71,11 +72,11 @@ pub fn facts_of(table: &Table) -> Facts {
                 .map(|text| format!("{text:?}"))
                 .collect(),
         };
-        let is_board = kind(&entry.source) == Some(SourceKind::Boards);
+        let is_board = kind == Some(SourceKind::Boards);
         for key in keys {
             let flags = facts.entry(format!("{} {key}", entry.source)).or_default();
             let names = entry.flags.iter().filter_map(|name| table.flags.get(name));
-            flags.extend(names.filter(|_| !is_board).map(|flag| flag.linux.clone()));
+            flags.extend(names.filter(|_| !is_board).filter_map(|flag| flag.linux.clone()));
         }
     }
     facts
@@ -121,8 +122,11 @@ fn without_comments(text: &str) -> String {
 fn body_of<'t>(text: &'t str, name: &str, kind: SourceKind) -> Option<&'t str> {
     let definition = match kind {
         SourceKind::Flags => format!("enum {name} {{"),
-        SourceKind::PciIds | SourceKind::Strings => format!("{name}[] = {{"),
+        SourceKind::PciIds | SourceKind::Strings | SourceKind::Drives => {
+            format!("{name}[] = {{")
+        }
         SourceKind::Boards => format!("{name}("),
+        SourceKind::Own => return None,
     };
     let text = &text[text.find(&definition)?..];
     let text = &text[text.find('{')? + 1..];
@@ -134,9 +138,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
-/// The flags that are named in `text`, without their `prefix`.
+/// The flags that are named in `text`, without their `prefix`. A flag may be named by the number of
+/// its bit, with underscores before it; the last such name counts them.
 fn flags_in(text: &str, prefix: &str) -> BTreeSet<String> {
-    words(text).filter_map(|word| word.strip_prefix(prefix)).map(str::to_owned).collect()
+    words(text)
+        .filter_map(|word| word.trim_start_matches('_').strip_prefix(prefix))
+        .filter(|&word| word != "MAX")
+        .map(str::to_owned)
+        .collect()
 }
 
 fn number(word: &str) -> Option<u16> {
@@ -197,6 +206,19 @@ fn by_strings(body: &str, prefix: &str) -> Facts {
         Some((key, flags_in(entry, prefix)))
     };
     body.split('{').filter_map(of).collect()
+}
+
+/// Entries `{ "MODEL", "FIRMWARE", FLAGS }`; without a firmware it is NULL.
+fn by_patterns(body: &str, prefix: &str) -> Facts {
+    let of = |entry: &str| {
+        let (_, rest) = entry.split_once('"')?;
+        let (model, rest) = rest.split_once('"')?;
+        let (firmware, flags) = rest.trim_start_matches([',', ' ', '\t']).split_once(',')?;
+        let firmware = firmware.trim().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let flags = flags.split_once('}').map_or(flags, |(flags, _)| flags);
+        Some((by_string("", Some(model), firmware), flags_in(flags, prefix)))
+    };
+    body.split("\n\t{").filter_map(of).collect()
 }
 
 /// The texts that a function compares: of boards, machines and their makers.
@@ -267,6 +289,25 @@ mod tests {
         let entry = "{ PCI_DEVICE_SUB(0x1, 0x2, 0x3, 0x4) },";
         assert!(by_ids(entry, "Q_", &BTreeMap::new()).is_err());
         assert!(by_ids("{ PCI_VDEVICE(NOBODY, 0x2) },", "Q_", &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn patterns_of_drives_are_read_and_flags_by_the_numbers_of_their_bits() {
+        let body = "
+\t{ \"WDC {A} 10\",\tNULL,\t\tQ_A },
+\t{ \" 2GB, Flash\", \"ADMA428M\",\tQ_A |
+\t\t\t\tQ_B, },
+\t{ \"INTEL*\",\tNULL,\t0 },
+\t{ }";
+        let facts = by_patterns(body, "Q_");
+        let wanted = [
+            (" model \" 2GB, Flash\" firmware \"ADMA428M\"", vec!["A", "B"]),
+            (" model \"INTEL*\"", vec![]),
+            (" model \"WDC {A} 10\"", vec!["A"]),
+        ];
+        assert_eq!(found(&facts), wanted);
+        let names = flags("__Q_A,\n__Q_B,\n__Q_MAX", "Q_");
+        assert_eq!(found(&names), [("A", vec![]), ("B", vec![])]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Class, Entry, Flag, Table};
+use crate::{Class, Entry, Flag, SourceKind, Table};
 
 /// How the page begins.
 const HEAD: &str = "\
@@ -10,10 +10,10 @@ const HEAD: &str = "\
 
 Devices that are otherwise than their specification, and what ring3's drivers do about it. The facts
 are those of Linux. A driver knows a device by its PCI ids, by the model and the firmware that it
-says, and by the board that it is in. `ring3 devices` and `ring3 nvme id` show the quirks of a
-device. `--quirk NAME` of `ring3 run nvme`, `ring3 nvme` and `ring3 blk` sets one, and
-`--quirk no-NAME` clears one; `quirks = [\"NAME\"]` does so in a [manifest](supervisor.md). Flags
-that ring3 has nothing to do with cannot be set.
+says, and by the board that it is in. `ring3 devices`, `ring3 nvme id` and `ring3 ata id` show the
+quirks of a device. `--quirk NAME` of `ring3 run nvme`, `ring3 run ata`, `ring3 nvme`, `ring3 ata`
+and `ring3 blk` sets one, and `--quirk no-NAME` clears one; `quirks = [\"NAME\"]` does so in a
+[manifest](supervisor.md). Flags that ring3 has nothing to do with cannot be set.
 
 This page is made of the tables beside the drivers, and a test compares the two. To make it anew,
 and to see what the source of another kernel has otherwise:
@@ -59,7 +59,10 @@ fn section(driver: &str, table: &Table) -> String {
         .linux
         .source
         .iter()
-        .map(|source| format!("`{}` in `{}`", source.name, source.file))
+        .map(|source| match source.kind {
+            SourceKind::Own => format!("and {}", source.file),
+            _ => format!("`{}` in `{}`", source.name, source.file),
+        })
         .collect();
     let unclassified =
         |entry: &&Entry| entry.flags.iter().any(|name| !table.flags.contains_key(name));
@@ -87,7 +90,8 @@ fn section(driver: &str, table: &Table) -> String {
         for (name, flag) in table.flags.iter().filter(|(_, flag)| classes.contains(&flag.class)) {
             let test = flag.test.as_deref().and_then(|test| test.split_once(": "));
             let test = test.map_or_else(String::new, |(file, name)| format!("`{name}` in {file}"));
-            let (linux, device, ring3) = (&flag.linux, &flag.device, flag.answer());
+            let (device, ring3) = (&flag.device, flag.answer());
+            let linux = flag.linux.as_deref().unwrap_or_default();
             let _ = writeln!(text, "| `{name}` | {linux} | {device} | {ring3} | {test} |");
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::{Board, Function, Overrides, Quirks, Strings};
+use crate::{Board, Function, Overrides, Quirks, Strings, glob};
 
 /// What a driver knows of devices that are otherwise than their specification.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -56,14 +56,18 @@ pub enum SourceKind {
     Strings,
     /// A function that compares the names of boards.
     Boards,
+    /// Entries by patterns of model and firmware, of which a drive has the first that matches.
+    Drives,
+    /// None of the kernel's: what ring3 knows by itself.
+    Own,
 }
 
 /// A flag.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flag {
-    /// Its name in the kernel, without the prefix.
-    pub linux: String,
+    /// Its name in the kernel, without the prefix; none for a flag of ring3's own.
+    pub linux: Option<String>,
     /// What ring3 makes of it.
     pub class: Class,
     /// What such a device does.
@@ -100,9 +104,9 @@ pub struct Entry {
     pub device: Option<u16>,
     /// PCI subsystem: vendor and device.
     pub subsystem: Option<(u16, u16)>,
-    /// The model that the device says.
+    /// The model that the device says; a pattern, if it is of a table of drives.
     pub model: Option<String>,
-    /// The firmware that it says.
+    /// The firmware that it says; as the model.
     pub firmware: Option<String>,
     /// It follows an earlier version of the specification than this one, as its register says it.
     pub below_version: Option<u32>,
@@ -147,6 +151,12 @@ impl Table {
         Ok(table)
     }
 
+    /// What the source of `entry` is.
+    pub(crate) fn kind(&self, entry: &Entry) -> Option<SourceKind> {
+        let source = self.linux.source.iter().find(|source| source.name == entry.source);
+        source.map(|source| source.kind)
+    }
+
     /// The flags that a driver looks at.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let concerned = |(_, flag): &(&String, &Flag)| flag.class != Class::Unconcerned;
@@ -162,7 +172,8 @@ impl Table {
     }
 
     /// The flags that hold for a device, all of every entry that matches, as `overrides` want it.
-    /// `subsystem` reads its ids, where an entry asks for them.
+    /// Of the entries for drives, the first that matches counts. `subsystem` reads its ids, where
+    /// an entry asks for them.
     pub fn quirks(
         &self,
         function: Function,
@@ -171,9 +182,14 @@ impl Table {
         board: &Board,
         overrides: &Overrides,
     ) -> Result<Quirks, String> {
+        let mut is_decided = false;
         let matching = self.entries.iter().filter(|entry| {
-            entry.fits(function, strings, board)
-                && entry.subsystem.is_none_or(|wanted| subsystem() == Some(wanted))
+            let is_drive = self.kind(entry) == Some(SourceKind::Drives);
+            let is_it = !(is_drive && is_decided)
+                && entry.fits(function, strings, board, is_drive)
+                && entry.subsystem.is_none_or(|wanted| subsystem() == Some(wanted));
+            is_decided |= is_it && is_drive;
+            is_it
         });
         let mut quirks: Quirks = matching.flat_map(|entry| &entry.flags).cloned().collect();
         overrides.apply(self, &mut quirks)?;
@@ -183,15 +199,25 @@ impl Table {
 
 impl Entry {
     /// Whether a device may be one of it, as far as its subsystem does not matter.
-    fn fits(&self, function: Function, strings: Strings<'_>, board: &Board) -> bool {
+    fn fits(
+        &self,
+        function: Function,
+        strings: Strings<'_>,
+        board: &Board,
+        is_pattern: bool,
+    ) -> bool {
         let id = |wanted: Option<u16>, is| wanted.is_none_or(|wanted| wanted == is);
         let text = |wanted: &Option<String>, is: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| is == Some(wanted))
         };
+        let said = |wanted: &Option<String>, is: Option<&str>| match wanted {
+            Some(pattern) if is_pattern => is.is_some_and(|is| glob::matches(pattern, is)),
+            _ => text(wanted, is),
+        };
         id(self.vendor, function.vendor)
             && id(self.device, function.device)
-            && text(&self.model, strings.model)
-            && text(&self.firmware, strings.firmware)
+            && said(&self.model, strings.model)
+            && said(&self.firmware, strings.firmware)
             && self.below_version.is_none_or(|end| strings.version.is_some_and(|is| is < end))
             && text(&self.sys_vendor, board.sys_vendor.as_deref())
             && text(&self.product_name, board.product_name.as_deref())
@@ -270,6 +296,51 @@ mod tests {
         for strings in [other, later] {
             assert_eq!(quirks(2, strings, &[]).unwrap(), ["led", "slow"], "{strings:?}");
         }
+    }
+
+    #[test]
+    fn a_drive_has_the_first_entry_whose_patterns_match_and_those_of_ring3s_own() {
+        let text = format!(
+            "{}{}",
+            TEXT.replace(
+                "name = \"ids\" }]",
+                "name = \"ids\" }, { kind = \"drives\", file = \"ata.c\", name = \"drives\" },
+                 { kind = \"own\", file = \"x\", name = \"own\" }]"
+            ),
+            r#"
+            [[entry]]
+            what = "old firmware"
+            source = "drives"
+            model = "ST3*AS"
+            firmware = "SD1[5-9]"
+            flags = ["slow"]
+            [[entry]]
+            what = "all of them"
+            source = "drives"
+            model = "ST*"
+            flags = ["sleepy"]
+            [[entry]]
+            what = "seen"
+            source = "own"
+            model = "ST3AS"
+            flags = ["led"]
+            "#
+        );
+        let table = Table::parse(&text).unwrap();
+        let quirks = |model, firmware| {
+            let strings = Strings { model: Some(model), firmware: Some(firmware), version: None };
+            let function = Function { vendor: 9, device: 9 };
+            table
+                .quirks(function, || None, strings, &Board::default(), &Overrides::default())
+                .unwrap()
+                .names()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(quirks("ST3AS", "SD17"), "led slow");
+        assert_eq!(quirks("ST3AS", "SD20"), "led sleepy");
+        assert_eq!(quirks("ST4", "SD17"), "sleepy");
+        assert_eq!(quirks("WD", "SD17"), "");
     }
 
     #[test]

@@ -18,8 +18,10 @@ const DRIVERS: [&str; 7] = [
 ];
 
 /// The tables of quirks, each with the family of its driver.
-const QUIRKS: [(&str, &str); 1] =
-    [("nvme", include_str!("../../../drivers/driver/src/nvme/quirks.toml"))];
+const QUIRKS: [(&str, &str); 2] = [
+    ("ata", include_str!("../../../drivers/driver/src/ata/quirks.toml")),
+    ("nvme", include_str!("../../../drivers/driver/src/nvme/quirks.toml")),
+];
 
 const PARTS: [&str; 7] = [
     include_str!("../../../access/backend/src/lease/manifest.toml"),
@@ -57,14 +59,17 @@ pub fn check_quirks(family: Option<&str>, words: &[String]) -> Result<(), String
         .filter(|(of, _)| family.is_none_or(|family| family == *of))
         .filter_map(|(_, text)| Table::parse(text).ok());
     let overrides = Overrides(words.to_owned());
-    let mut wrong = "its driver knows none: leave them out".to_owned();
+    let mut wrong = Vec::new();
     for table in tables {
         match overrides.check(&table) {
             Ok(()) => return Ok(()),
-            Err(why) => wrong = why,
+            Err(why) => wrong.push(why),
         }
     }
-    Err(wrong)
+    if wrong.is_empty() {
+        return Err("its driver knows none: leave them out".into());
+    }
+    Err(wrong.join("; "))
 }
 
 /// What any driver has that ring3 hosts and has not written. Which functions each drives it says

@@ -10,6 +10,7 @@ use ring3_driver::registry::Driver;
 use serde_json::{Value, json};
 
 use crate::controller::Asked;
+use crate::driving::QuirkArgs;
 
 /// Options of `ring3 ata`.
 #[derive(clap::Args)]
@@ -18,6 +19,8 @@ pub struct Args {
     page: Page,
     #[command(flatten)]
     asked: Asked,
+    #[command(flatten)]
+    quirks: QuirkArgs,
 }
 
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -36,13 +39,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let memory =
         args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
     let memory = OpenOptions { below: Driver::dma_limit(class_of(uri), None), ..memory };
-    let answer = ask(uri, memory).with_context(|| uri.to_string())?;
+    let answer = ask(uri, memory, args.quirks).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(uri: &Uri, memory: OpenOptions) -> Result<Value, Error> {
-    let controller = Controller::open(ring3_backend::open(uri, memory)?, Options::default())?;
+fn ask(uri: &Uri, memory: OpenOptions, quirks: QuirkArgs) -> Result<Value, Error> {
+    let options = Options { quirks: quirks.into(), ..Options::default() };
+    let controller = Controller::open(ring3_backend::open(uri, memory)?, options)?;
     let refused = controller
         .refused()
         .iter()
@@ -73,5 +77,6 @@ fn drive(member: &Member<'_>) -> Value {
         "volatile_cache": identity.cache, "flush": identity.flush != Flush::None,
         "fua": identity.fua,
         "trim": identity.trim_sectors > 0, "smart": identity.smart, "rotation": identity.rotation,
+        "quirks": identity.quirks.names().collect::<Vec<_>>(),
     })
 }

@@ -29,7 +29,7 @@ mod registers;
 mod shape;
 
 pub use super::ata::{
-    Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link, Statistics,
+    Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link, Quirk, Statistics,
 };
 pub use controller::AhciModel;
 pub use shape::Shape;
@@ -80,8 +80,9 @@ const FAULTS: [&str; 22] = [
 /// `cache=on`, `fua=on`, `trim=on`, `statistics=on` (or `off`, `invalid`, `refused`), `lba48=on`,
 /// `multiple=16`, `text=plain` (or `wild`), `wide=on` (64-bit addresses), `msi=on`, `cdrom=off` (in
 /// the port behind the disks), `multiplier=off` (in the last port), `handoff=off` (firmware owns
-/// the controller at first), `ready=0us` (time that a reset takes), and `fault=`, which is
-/// described [there](super::fault).
+/// the controller at first), `ready=0us` (time that a reset takes), `id=8086:2922` (PCI vendor and
+/// device), `model=` and `firmware=` (strings of each disk), `quirk=` (a [`Quirk`], several with
+/// `+`), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimAhci, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| AhciModel::new(shape, plan))

@@ -101,7 +101,7 @@ impl Port {
     pub(super) fn all(shape: &Shape) -> Vec<Self> {
         let attached = |port: u8| match port {
             _ if port < shape.disks => {
-                Attached::Disk(Box::new(Drive::new(shape.drive, port.into())))
+                Attached::Disk(Box::new(Drive::new(shape.drive.clone(), port.into())))
             }
             _ if shape.multiplier && port + 1 == shape.ports => {
                 Attached::Other(Signature::PortMultiplier)

@@ -13,8 +13,6 @@ use super::port::{LINKED, Port};
 use crate::{BarLayout, Bus, Identity, Model};
 
 /// Vendor and device id of the ICH9's controller, which this one stands beside.
-const VENDOR: u16 = 0x8086;
-const DEVICE: u16 = 0x2922;
 const VERSION: u32 = 0x0001_0301;
 /// Where the first port's registers begin.
 const PORTS_AT: u64 = registers::LEN;
@@ -273,8 +271,8 @@ impl Model for AhciModel {
     fn identity(&self) -> Identity {
         let len = PORTS_AT + u64::from(self.shape.ports) * u64::from(port::STRIDE);
         Identity {
-            vendor: VENDOR,
-            device: DEVICE,
+            vendor: self.shape.id.0,
+            device: self.shape.id.1,
             revision: 2,
             class: CLASS,
             bars: vec![BarLayout {

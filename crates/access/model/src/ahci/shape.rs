@@ -28,6 +28,8 @@ pub struct Shape {
     pub queued: bool,
     /// Whether it takes addresses of 64 bits (S64A).
     pub wide: bool,
+    /// PCI vendor and device.
+    pub id: (u16, u16),
     /// Whether it has MSI besides its pin.
     pub msi: bool,
     /// Whether firmware owns it until the system asks for it (BOHC).
@@ -49,6 +51,7 @@ impl Default for Shape {
             multiplier: false,
             queued: true,
             wide: true,
+            id: ID,
             msi: true,
             handoff: false,
             ready: Duration::ZERO,
@@ -57,7 +60,11 @@ impl Default for Shape {
     }
 }
 
-const KEYS: [&str; 12] = [
+/// Vendor and device of ICH9's, which QEMU has too.
+const ID: (u16, u16) = (0x8086, 0x2922);
+
+const KEYS: [&str; 13] = [
+    "id",
     "disks",
     "ports",
     "slots",
@@ -99,6 +106,7 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
         multiplier: options.switch("multiplier", false)?,
         queued,
         wide: options.switch("wide", true)?,
+        id: options.id(default.id)?,
         msi: options.switch("msi", true)?,
         handoff: options.switch("handoff", false)?,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,

@@ -83,6 +83,10 @@ impl Drive {
         {
             return End::error(ErrorBits(0).with_id_not_found(1), bad.lba);
         }
+        let blocks = ranges().map(|range| u64::from(range.blocks)).sum();
+        if self.shape.quirks.iter().any(|quirk| quirk.breaks_at(blocks)) {
+            return End::fault();
+        }
         for range in ranges().filter(|range| range.blocks > 0) {
             self.medium.zero(range.lba, range.blocks.into(), !self.cache);
         }

@@ -7,6 +7,7 @@ use ring3_spec::ata::{ErrorBits, SECTOR, Status, TaskFile, device, opcode};
 use super::command::{self, How, Kind};
 use super::identify::TRIM_SECTORS;
 use super::plan::{Data, Plan, Protocol};
+use super::quirk::Quirk;
 use super::shape::{DriveShape, Link, Statistics};
 use crate::fault::Action;
 use crate::medium::Medium;
@@ -45,7 +46,7 @@ impl End {
     }
 
     /// The drive is broken.
-    fn fault() -> Self {
+    pub(super) fn fault() -> Self {
         Self {
             status: READY.with_fault(1).with_error(1),
             error: ErrorBits(0).with_aborted(1),
@@ -82,10 +83,10 @@ impl Drive {
     pub(crate) fn new(shape: DriveShape, number: usize) -> Self {
         let medium = Medium::new(shape.bytes, shape.block_shift, shape.cache);
         Self {
-            shape,
             number,
             medium,
             cache: shape.cache,
+            shape,
             multiple: 0,
             mode: 0,
             power_ons: 1,
@@ -178,14 +179,15 @@ impl Drive {
     }
 
     fn transfer(&mut self, task: &TaskFile, kind: Kind) -> Result<Plan, End> {
-        let durable = command::is_durable(task);
+        let asks_through = command::is_durable(task);
+        let durable = asks_through && !self.shape.has(Quirk::FuaLies);
         let possible = match kind.how() {
             How::Pio => true,
             How::Multiple => self.multiple > 0,
             How::Dma => self.shape.dma,
             How::Queued => (task.count >> 3 & 0x1f) < self.shape.depth,
         };
-        if !possible || durable && !self.shape.fua || task.device & device::LBA == 0 {
+        if !possible || asks_through && !self.shape.fua || task.device & device::LBA == 0 {
             return Err(End::aborted());
         }
         let (lba, blocks) = (task.lba, command::count(task));

@@ -26,6 +26,9 @@ impl Drive {
             if self.number == 0 { "RING3SIM".into() } else { format!("RING3SIM-{}", self.number) };
         let plain = [&serial, "ring3 simulated ATA disk", "1.0"];
         let [serial, model, firmware] = if shape.wild_text { WILD_TEXT } else { plain };
+        let (own_model, own_firmware) = &shape.strings;
+        let model = own_model.as_deref().unwrap_or(model);
+        let firmware = own_firmware.as_deref().unwrap_or(firmware);
         id.set_text(identify::SERIAL, serial);
         id.set_text(identify::FIRMWARE, firmware);
         id.set_text(identify::MODEL, model);

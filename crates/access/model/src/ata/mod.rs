@@ -13,12 +13,14 @@ mod data;
 mod drive;
 mod identify;
 mod plan;
+mod quirk;
 mod record;
 mod shape;
 
 pub(super) use command::{is_ext, is_queued};
 pub(super) use drive::{Drive, End};
 pub(super) use plan::{Plan, Protocol};
+pub use quirk::Quirk;
 pub use record::Counters;
 pub(super) use record::Record;
 pub use shape::{DriveShape, Link, Statistics};

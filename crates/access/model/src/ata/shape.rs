@@ -2,8 +2,11 @@
 
 use ring3_device::Error;
 
+use super::quirk::{QUIRKS, Quirk, named};
+use crate::fault::Action;
 use crate::options::{Options, number};
 use ring3_device::parse_size;
+use ring3_spec::ata::TaskFile;
 
 /// How a drive is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +34,7 @@ pub enum Statistics {
 }
 
 /// A drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveShape {
     /// Bytes, a multiple of the block.
     pub bytes: u64,
@@ -57,6 +60,10 @@ pub struct DriveShape {
     pub statistics: Statistics,
     /// Whether its strings hold what a terminal would act on.
     pub wild_text: bool,
+    /// Its model and its firmware, if they are not the model's own.
+    pub strings: (Option<String>, Option<String>),
+    /// Its faults.
+    pub quirks: Vec<Quirk>,
     /// How it is attached.
     pub link: Link,
 }
@@ -78,14 +85,38 @@ impl DriveShape {
             trim: true,
             statistics: Statistics::On,
             wild_text: false,
+            strings: (None, None),
+            quirks: Vec::new(),
             link,
         }
+    }
+
+    /// Whether it has a fault.
+    pub(super) fn has(&self, quirk: Quirk) -> bool {
+        self.quirks.contains(&quirk)
+    }
+
+    /// What becomes of a command by its faults.
+    pub(crate) fn fault(&self, task: &TaskFile) -> Option<Action> {
+        self.quirks.iter().find_map(|quirk| quirk.fault(task))
     }
 }
 
 /// The options of every ATA drive.
-pub(crate) const KEYS: [&str; 9] =
-    ["text", "size", "block", "cache", "fua", "trim", "statistics", "lba48", "multiple"];
+pub(crate) const KEYS: [&str; 12] = [
+    "text",
+    "size",
+    "block",
+    "cache",
+    "fua",
+    "trim",
+    "statistics",
+    "lba48",
+    "multiple",
+    "model",
+    "firmware",
+    "quirk",
+];
 
 /// What the user wants of `default`.
 pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<DriveShape, Error> {
@@ -133,6 +164,13 @@ pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<D
             })
             .map(|asked| if lba48 { asked } else { Statistics::Off })?,
         wild_text: options.wild_text()?,
+        strings: (options.text("model", 40)?, options.text("firmware", 8)?),
+        quirks: options.get(
+            "quirk",
+            &format!("of {}, with + between", QUIRKS.map(|(name, _)| name).join(", ")),
+            Vec::new(),
+            |text| text.split('+').map(named).collect(),
+        )?,
         ..default
     };
     if !lba48 && bytes >> shape.block_shift > ring3_spec::ata::LBA28_SECTORS {

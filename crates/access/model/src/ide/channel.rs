@@ -193,7 +193,7 @@ impl Channel {
     pub(super) fn all(shape: &Shape) -> [Self; 2] {
         let attached = |place: u8| match place {
             _ if place < shape.disks => {
-                Attached::Disk(Box::new(Drive::new(shape.drive, place.into())))
+                Attached::Disk(Box::new(Drive::new(shape.drive.clone(), place.into())))
             }
             _ if shape.cdrom && place == shape.disks => Attached::Packet,
             _ => Attached::Nothing,

@@ -53,7 +53,7 @@ impl IdeModel {
         let event = ata::describe(c * 2 + unit, &task);
         let is_io = matches!(event, Event::Command { queue, .. } if queue != 0);
         self.record.count_command(is_io);
-        let fault = self.faults.check(&event);
+        let fault = self.faults.check(&event).or_else(|| self.shape.drive.fault(&task));
         self.schedule(bus, c, fault, is_io);
     }
 

@@ -33,7 +33,7 @@ mod reset;
 mod shape;
 
 pub use super::ata::{
-    Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link, Statistics,
+    Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link, Quirk, Statistics,
 };
 pub use chip::Chip;
 pub use controller::IdeModel;
@@ -82,7 +82,8 @@ const FAULTS: [&str; 19] = [
 /// `block=512` (or `4096`), `lba48=on`, `multiple=16`, `dma=on`, `udma=5` (the drive's best Ultra
 /// DMA mode, or `off`), `cable=80` (wires, or `40`), `cache=on`, `fua=on`, `trim=on`,
 /// `statistics=on` (or `off`, `invalid`, `refused`), `cdrom=off` (behind the disks), `ready=0us`
-/// (time that a reset takes), and `fault=`, which is described [there](super::fault).
+/// (time that a reset takes), `model=` and `firmware=` (strings of each disk), `quirk=` (a
+/// [`Quirk`], several with `+`), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimIde, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| IdeModel::new(shape, plan))

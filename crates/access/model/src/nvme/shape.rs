@@ -191,7 +191,7 @@ impl Shape {
                 Duration::ZERO,
                 duration,
             )?,
-            id: options.get("id", "PCI vendor and device, as 1234:0802", ID, id)?,
+            id: options.id(ID)?,
             strings: (options.text("model", 40)?, options.text("firmware", 8)?),
             quirks: options.get(
                 "quirk",
@@ -250,12 +250,6 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
 }
 
 /// `VVVV:DDDD`.
-fn id(text: &str) -> Option<(u16, u16)> {
-    let (vendor, device) = text.split_once(':')?;
-    let number = |text: &str| u16::from_str_radix(text, 16).ok();
-    Some((number(vendor)?, number(device)?))
-}
-
 /// `values`, then the last of them again and again.
 fn for_ever<T: Copy>(values: Vec<T>) -> impl Iterator<Item = T> {
     let last = values.last().copied();

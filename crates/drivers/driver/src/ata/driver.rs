@@ -6,7 +6,7 @@ use ring3_class::Saved;
 use ring3_device::{Device, Error};
 use ring3_spec::{ahci as ahci_spec, ide as ide_spec};
 
-use super::{Controller, Options, ahci};
+use super::{Controller, Options, ahci, quirks};
 use crate::registry::{self, Driver, Match, Offer, Opened, Settings};
 
 /// The driver of AHCI controllers: each drive is a disk.
@@ -19,7 +19,7 @@ pub static AHCI: Driver = Driver {
     address_bits: 64,
     throttles: false,
     manifest: include_str!("ahci/manifest.toml"),
-    quirks: None,
+    quirks: Some(quirks::table),
     open: Some(open),
     resume: Some(resume),
     adopt: Some(adopt),
@@ -35,7 +35,7 @@ pub static IDE: Driver = Driver {
     address_bits: 32,
     throttles: false,
     manifest: include_str!("ide/manifest.toml"),
-    quirks: None,
+    quirks: Some(quirks::table),
     open: Some(open),
     resume: None,
     adopt: None,
@@ -48,6 +48,7 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
         level: settings.level,
         max_transfer: settings.max_transfer,
         poll: settings.poll.unwrap_or(usual.poll),
+        quirks: settings.quirks.clone(),
         ..usual
     };
     opened(Controller::open(device, options)?, settings)

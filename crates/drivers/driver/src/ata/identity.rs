@@ -1,12 +1,22 @@
 //! What a drive says about itself, and what that makes of it as a disk. [ACS-3 7.12]
 
 use ring3_class::block::{Discard, Info};
-use ring3_device::Error;
 use ring3_device::dma::SegmentRules;
-use ring3_spec::ata::{self, LBA28_SECTORS, MAX_COUNT_28, MAX_COUNT_48, TrimRange, identify};
+use ring3_device::{Device, Error};
+use ring3_quirks::Quirks;
+use ring3_spec::ata::{
+    self, LBA28_SECTORS, MAX_COUNT_28, MAX_COUNT_48, SECTOR, TrimRange, identify,
+};
 use ring3_spec::text::Printable;
 
-use super::options::Level;
+use super::options::{Level, Options};
+use super::quirks::{
+    self, BROKEN_DMA, BROKEN_FUA, BROKEN_NCQ, BROKEN_NCQ_ON_ATI, BROKEN_TRIM, MAX_128_SECTORS,
+    MAX_1024_SECTORS, SHORT_TRIM, TRUSTED_FUA,
+};
+
+/// What a drive takes at once that locks up at longer TRIMs. [Linux, ATA_QUIRK_MAX_TRIM_128M]
+const SHORT_TRIM_BYTES: u32 = 128 << 20;
 
 /// How a drive is told to make writes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -62,6 +72,9 @@ pub struct Identity {
     pub smart: bool,
     /// Rotations a minute; 1 is a drive that does not turn, 0 is not reported.
     pub rotation: u16,
+    /// How it is otherwise than it says.
+    #[serde(default, skip_serializing_if = "Quirks::is_empty")]
+    pub quirks: Quirks,
 }
 
 /// What the host controller adds to a drive's own limits.
@@ -132,12 +145,48 @@ impl Identity {
             },
             smart: data.has_smart(),
             rotation: data.rotation(),
+            quirks: Quirks::default(),
+        })
+    }
+
+    /// The drive that describes itself by `data`, behind the controller `device`, as far as what it
+    /// says can be trusted.
+    pub(super) fn behind(
+        device: &dyn Device,
+        data: &ata::Identify,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let identity = Self::new(data)?;
+        let quirks = quirks::of(device, data, options)?;
+        let is_single =
+            quirks.has(BROKEN_NCQ) || quirks.has(BROKEN_NCQ_ON_ATI) && quirks::is_of_ati(device);
+        Ok(Self {
+            queue_depth: if is_single { 0 } else { identity.queue_depth },
+            dma: identity.dma && !quirks.has(BROKEN_DMA),
+            fua: identity.fua && quirks.has(TRUSTED_FUA) && !quirks.has(BROKEN_FUA),
+            trim_sectors: if quirks.has(BROKEN_TRIM) { 0 } else { identity.trim_sectors },
+            quirks,
+            ..identity
         })
     }
 
     /// Most blocks of one read or write.
     pub(super) fn max_blocks(&self) -> u32 {
-        if self.lba48 { MAX_COUNT_48 } else { MAX_COUNT_28 }
+        let most = if self.lba48 { MAX_COUNT_48 } else { MAX_COUNT_28 };
+        let limits = [(MAX_128_SECTORS, 128), (MAX_1024_SECTORS, 1024)];
+        let limits = limits.into_iter().filter(|(name, _)| self.quirks.has(name));
+        limits.map(|(_, sectors)| sectors / (self.block_size / SECTOR as u32)).fold(most, u32::min)
+    }
+
+    /// Most blocks of one TRIM, whose ranges are one unit of 512 bytes here: that frees 2 GiB of
+    /// small blocks.
+    fn max_discard_blocks(&self) -> u32 {
+        let most = TrimRange::PER_SECTOR as u32 * TrimRange::MAX_BLOCKS;
+        if self.quirks.has(SHORT_TRIM) {
+            most.min(SHORT_TRIM_BYTES / self.block_size)
+        } else {
+            most
+        }
     }
 
     /// The disk that it is behind a controller with `limits`.
@@ -160,10 +209,9 @@ impl Identity {
             // slow-down, too.
             fua: self.fua && (limits.lowest > Level::Pio || self.multiple > 0),
             max_write_zeroes_blocks: 0,
-            // TRIM is a DMA command, and its ranges are one unit of 512 bytes here, which frees 2
-            // GiB of small blocks.
+            // TRIM is a DMA command.
             discard: (self.trim_sectors > 0 && limits.level > Level::Pio).then_some(Discard {
-                max_blocks: TrimRange::PER_SECTOR as u32 * TrimRange::MAX_BLOCKS,
+                max_blocks: self.max_discard_blocks(),
                 granularity: self.physical_block_size,
             }),
             read_only: false,
@@ -271,6 +319,25 @@ mod tests {
         let by_pio = Limits { lowest: Level::Pio, ..LIMITS };
         assert!(none.info(LIMITS).fua && some.info(by_pio).fua);
         assert!(!none.info(by_pio).fua);
+    }
+
+    #[test]
+    fn quirks_limit_what_one_command_may_be_long() {
+        let identity = |name: &str, data: ata::Identify| Identity {
+            quirks: Quirks::from_iter([name]),
+            ..Identity::new(&data).unwrap()
+        };
+        let trims = |data: &mut ata::Identify| {
+            data.set_data_set_management(1);
+        };
+        let large = |data: &mut ata::Identify| {
+            data.set_sector_sizes(1 << 14 | 1 << 12).set_block_words(2048);
+        };
+        let max = |name, data| identity(name, data).info(LIMITS).max_transfer;
+        assert_eq!(max(MAX_128_SECTORS, drive(|_| ())), 64 << 10);
+        assert_eq!(max(MAX_1024_SECTORS, drive(large)), 512 << 10);
+        let discard = identity(SHORT_TRIM, drive(trims)).info(LIMITS).discard.unwrap();
+        assert_eq!(discard.max_blocks, 256 << 10);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Interrupts;
+use crate::{Circumstances, Interrupts};
 
 /// How data move between drive and memory; each is slower and simpler than the next.
 #[derive(
@@ -55,6 +55,9 @@ pub struct Options {
     pub link_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
+    /// What the user and the machine add to the table of quirks.
+    #[serde(default, skip_serializing_if = "Circumstances::wants_nothing")]
+    pub quirks: Circumstances,
 }
 
 /// As the kernel's libata waits for a link that comes and goes. Drives that spin up, and slow
@@ -76,6 +79,7 @@ impl Default for Options {
             ready_timeout: Duration::from_secs(31),
             link_timeout: usual_link_timeout(),
             poll: ring3_device::wait::DEFAULT_POLL,
+            quirks: Circumstances::default(),
         }
     }
 }

@@ -84,16 +84,4 @@ mod tests {
         ]);
         assert_eq!(asked, obeyed);
     }
-
-    #[test]
-    fn every_test_that_the_table_names_is_there() {
-        let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-        for (flag, test) in
-            table().flags.iter().filter_map(|(name, flag)| Some((name, flag.test.as_ref()?)))
-        {
-            let (file, name) = test.split_once(": ").unwrap();
-            let text = std::fs::read_to_string(tests.join(file)).unwrap();
-            assert!(text.contains(&format!("fn {name}()")), "{flag}: {test}");
-        }
-    }
 }

@@ -10,6 +10,7 @@ use ring3_spec::ata::{Identify, Signature};
 
 use super::super::cache::Cache;
 use super::super::identity::Limits;
+use super::super::quirks::BROKEN_LOG_DIRECTORY;
 use super::super::{Identity, Level, Options};
 use super::controller::DiskPort;
 use super::hba::Hba;
@@ -117,11 +118,11 @@ fn examine(
     kind(port.signature(Deadline::after(options.ready_timeout))?)?;
     port.start()?;
     let data = port.identify(options.timeout)?;
-    let identity = Identity::new(&data)?;
+    let identity = Identity::behind(device, &data, options)?;
     if !identity.dma {
-        return Err(Error::Unsupported("it has no DMA".into()));
+        return Err(Error::Unsupported("it has no DMA, or none that works (broken-dma)".into()));
     }
-    let power = if identity.cache {
+    let power = if identity.cache && !identity.quirks.has(BROKEN_LOG_DIRECTORY) {
         power_count(device, port, &data, options)?
     } else {
         PowerCount::UNKNOWN

@@ -14,6 +14,7 @@ use ring3_spec::ide::DRIVES;
 use super::super::cache::Cache;
 use super::super::identity::{Identity, packet_drive};
 use super::super::options::Level;
+use super::super::quirks::BROKEN_LOG_DIRECTORY;
 use super::channel::Channel;
 use super::mode::Mode;
 use super::settings::{Answer, Settings};
@@ -176,7 +177,7 @@ impl Channel {
 
     /// Makes the drive that `data` describes one of the channel's.
     fn adopt(&mut self, drive: u8, data: &Identify) -> Result<(), Error> {
-        let identity = Identity::new(data)?;
+        let identity = Identity::behind(&*self.function.device, data, &self.function.options)?;
         if drive == 1 && self.states[0].as_ref().is_some_and(|master| master.is(&identity)) {
             tracing::debug!("{}: the master answers for it", self.name_of(drive));
             return Ok(());
@@ -184,8 +185,11 @@ impl Channel {
         let function = &self.function;
         let dma = self.table.is_some() && function.has_dma() && function.options.level > Level::Pio;
         let mode = if dma { Mode::best(&identity, function.chip.timings()) } else { Mode::Pio };
-        let power =
-            if identity.cache { self.power_count(drive, data)? } else { PowerCount::UNKNOWN };
+        let power = if identity.cache && !identity.quirks.has(BROKEN_LOG_DIRECTORY) {
+            self.power_count(drive, data)?
+        } else {
+            PowerCount::UNKNOWN
+        };
         let function = &self.function;
         let mut state = DriveState::new(data, identity, mode);
         if state.identity.cache {

@@ -1,0 +1,78 @@
+//! Faults of real drives, which drivers must know.
+
+use ring3_spec::ata::log::{self, DIRECTORY};
+use ring3_spec::ata::{TaskFile, opcode};
+
+use super::command::{self, How, Kind};
+use crate::fault::Action;
+
+/// Blocks of 512 bytes in 128 MiB.
+const LONG_TRIM: u64 = (128 << 20) / 512;
+
+/// One such fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// Data that are written by DMA are damaged.
+    DmaCorrupts,
+    /// Data of queued writes are damaged.
+    NcqCorrupts,
+    /// Data of a write of more than 128 blocks are damaged.
+    Over128Corrupts,
+    /// Data of a write of more than 1024 blocks are damaged.
+    Over1024Corrupts,
+    /// TRIM frees other blocks.
+    TrimCorrupts,
+    /// TRIM of more than 128 MiB breaks the drive.
+    LongTrimFails,
+    /// It answers no more once its log directory was read.
+    LogDirectoryHangs,
+    /// FUA does not write through.
+    FuaLies,
+}
+
+/// All of them by their names.
+pub(super) const QUIRKS: [(&str, Quirk); 8] = [
+    ("dma-corrupts", Quirk::DmaCorrupts),
+    ("ncq-corrupts", Quirk::NcqCorrupts),
+    ("over-128-corrupts", Quirk::Over128Corrupts),
+    ("over-1024-corrupts", Quirk::Over1024Corrupts),
+    ("trim-corrupts", Quirk::TrimCorrupts),
+    ("long-trim-fails", Quirk::LongTrimFails),
+    ("log-directory-hangs", Quirk::LogDirectoryHangs),
+    ("fua-lies", Quirk::FuaLies),
+];
+
+/// The one that `name` names.
+pub(super) fn named(name: &str) -> Option<Quirk> {
+    QUIRKS.iter().find(|(known, _)| *known == name).map(|(_, quirk)| *quirk)
+}
+
+impl Quirk {
+    /// What becomes of a command by it.
+    pub(super) fn fault(self, task: &TaskFile) -> Option<Action> {
+        let writes = match Kind::of(task.command) {
+            Some(Kind::Write(how)) => Some(how),
+            _ => None,
+        };
+        let is_longer = |blocks| writes.is_some() && command::count(task) > blocks;
+        let is_log = task.command == opcode::READ_LOG_EXT;
+        let corrupts = match self {
+            Self::DmaCorrupts => writes == Some(How::Dma),
+            Self::NcqCorrupts => writes == Some(How::Queued),
+            Self::Over128Corrupts => is_longer(128),
+            Self::Over1024Corrupts => is_longer(1024),
+            // The first range is another one than it was.
+            Self::TrimCorrupts => task.command == opcode::DATA_SET_MANAGEMENT,
+            Self::LogDirectoryHangs if is_log && log::at_address(task.lba).0 == DIRECTORY => {
+                return Some(Action::Busy);
+            }
+            Self::LongTrimFails | Self::LogDirectoryHangs | Self::FuaLies => false,
+        };
+        corrupts.then_some(Action::Corrupt)
+    }
+
+    /// Whether a TRIM of `blocks` breaks the drive.
+    pub(super) fn breaks_at(self, blocks: u64) -> bool {
+        self == Self::LongTrimFails && blocks > LONG_TRIM
+    }
+}

@@ -1,0 +1,95 @@
+//! The quirks of ATA drives. `quirks.toml` has the reasons, and the drives.
+
+use std::sync::LazyLock;
+
+use ring3_device::{Device, Error};
+use ring3_quirks::{Quirks, Strings, Table};
+use ring3_spec::ata::{self, identify};
+use ring3_spec::pci;
+
+use super::options::Options;
+use crate::quirks;
+
+/// DMA damages data.
+pub(super) const BROKEN_DMA: &str = "broken-dma";
+/// Commands must not be queued.
+pub(super) const BROKEN_NCQ: &str = "broken-ncq";
+/// The same behind a controller of ATI.
+pub(super) const BROKEN_NCQ_ON_ATI: &str = "broken-ncq-on-ati";
+/// No command of more sectors.
+pub(super) const MAX_128_SECTORS: &str = "max-128-sectors";
+/// No command of more sectors.
+pub(super) const MAX_1024_SECTORS: &str = "max-1024-sectors";
+/// TRIM loses other data.
+pub(super) const BROKEN_TRIM: &str = "broken-trim";
+/// No TRIM of more than 128 MiB.
+pub(super) const SHORT_TRIM: &str = "short-trim";
+/// The log directory must not be read.
+pub(super) const BROKEN_LOG_DIRECTORY: &str = "broken-log-directory";
+/// FUA does not write through.
+pub(super) const BROKEN_FUA: &str = "broken-fua";
+/// FUA writes through: somebody has tried it.
+pub(super) const TRUSTED_FUA: &str = "trusted-fua";
+
+/// ATI's number among the vendors of PCI devices.
+const ATI: u16 = 0x1002;
+
+/// The table.
+pub fn table() -> &'static Table {
+    static TABLE: LazyLock<Table> =
+        LazyLock::new(|| Table::parse(include_str!("quirks.toml")).expect("a test reads it"));
+    &TABLE
+}
+
+/// The quirks of the drive that describes itself by `data`, behind the controller `device`.
+pub(super) fn of(
+    device: &dyn Device,
+    data: &ata::Identify,
+    options: &Options,
+) -> Result<Quirks, Error> {
+    // The patterns count spaces before the text, and none behind it.
+    let text = |words| {
+        let bytes: Vec<_> = data.text(words).collect();
+        String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()
+    };
+    let (model, firmware) = (text(identify::MODEL), text(identify::FIRMWARE));
+    let strings = Strings { model: Some(&model), firmware: Some(&firmware), version: None };
+    quirks::of(table(), device, strings, &options.quirks)
+}
+
+/// Whether the controller `device` is one of ATI.
+pub(super) fn is_of_ati(device: &dyn Device) -> bool {
+    device.config_read(pci::VENDOR_ID, 2) as u16 == ATI
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use ring3_quirks::Class;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_that_the_table_says_are_obeyed_are_those_that_the_drivers_ask_for() {
+        let obeyed: BTreeSet<_> = table()
+            .flags
+            .iter()
+            .filter(|(_, flag)| flag.class == Class::Obeyed)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let asked = BTreeSet::from([
+            BROKEN_DMA,
+            BROKEN_NCQ,
+            BROKEN_NCQ_ON_ATI,
+            MAX_128_SECTORS,
+            MAX_1024_SECTORS,
+            BROKEN_TRIM,
+            SHORT_TRIM,
+            BROKEN_LOG_DIRECTORY,
+            BROKEN_FUA,
+            TRUSTED_FUA,
+        ]);
+        assert_eq!(asked, obeyed);
+    }
+}
