@@ -6,6 +6,7 @@ pub mod ata;
 mod disk;
 pub mod e1000;
 pub mod edu;
+pub mod hosted;
 mod interrupts;
 mod lifetime;
 pub mod nvme;

@@ -14,7 +14,7 @@ use ring3_device::{Device, Error};
 use ring3_quirks::{Board, Function, Overrides, Quirks, Strings, Table};
 use ring3_spec::{pci, virtio as virtio_spec};
 
-use crate::{Circumstances, Interrupts, ata, e1000, edu, nvme, virtio};
+use crate::{Circumstances, Interrupts, ata, e1000, edu, hosted, nvme, virtio};
 
 /// All drivers.
 pub static DRIVERS: [&Driver; 7] = [
@@ -365,12 +365,15 @@ fn misfit(name: &str, identity: Identity) -> Error {
             it instead of RAID, choose that"
         ),
         None => {
-            let next = match class >> 8 {
-                ETHERNET if is_8254x(vendor, device) => {
-                    "Linux's own can be hosted: --driver dde:e1000"
+            let next = match hosted::of_function((vendor, device), class) {
+                Some(driver) => format!(
+                    "Linux's own can be hosted: --driver dde:{driver}, or driver = \
+                     \"dde:{driver}\" in a manifest"
+                ),
+                None if class >> 8 == ETHERNET => {
+                    "Linux's own is not among those that are hosted: ring3 dde list".into()
                 }
-                ETHERNET => "perhaps one of Linux does, which is hosted: ring3 dde list",
-                _ => "ring3 run --help names what there is",
+                None => "ring3 run --help names what there is".into(),
             };
             format!(
                 "{name}: no driver of ring3 fits it ({vendor:04x}:{device:04x}, class \
@@ -383,12 +386,6 @@ fn misfit(name: &str, identity: Identity) -> Error {
 /// An Ethernet controller, as base class and subclass. [PCI appendix D]
 const ETHERNET: u32 = 0x02_00;
 
-/// Whether it is one of Intel's gigabit cards of PCI, of which Linux's e1000 drives all. [8254x
-/// 5.2]
-fn is_8254x(vendor: u16, device: u16) -> bool {
-    vendor == ring3_spec::e1000::VENDOR && matches!(device, 0x1000..=0x1028 | 0x1075..=0x107c)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,7 +395,8 @@ mod tests {
         let says =
             |vendor, device, class| misfit("here", Identity { vendor, device, class }).to_string();
         assert!(says(0x8086, 0x100c, 0x02_00_00).contains("--driver dde:e1000"));
-        assert!(says(0x10ec, 0x8139, 0x02_00_00).contains("ring3 dde list"));
-        assert!(says(0x10ec, 0x8139, 0x01_00_00).contains("ring3 run --help"));
+        assert!(says(0x8086, 0x1533, 0x02_00_00).contains("driver = \"dde:igb\""));
+        assert!(says(0x10ec, 0x8168, 0x02_00_00).contains("ring3 dde list"));
+        assert!(says(0x10ec, 0x8168, 0x01_00_00).contains("ring3 run --help"));
     }
 }

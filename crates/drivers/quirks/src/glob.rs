@@ -1,8 +1,8 @@
 //! Patterns of the kernel's tables, as its `glob_match` reads them. [Linux, lib/glob.c]
 
 /// Whether all of `text` is as `pattern` has it. `*` stands for any text, `?` for any letter, and
-/// `[3-5x]` for one of those letters. The tables have no other special letter. A bracket that is not
-/// closed stands for itself.
+/// `[3-5x]` for one of those letters. The tables have no other special letter. A bracket that is
+/// not closed stands for itself.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     at(pattern.as_bytes(), text.as_bytes())
 }

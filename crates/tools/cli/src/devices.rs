@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ring3_bench::table::Table;
+use ring3_driver::hosted;
 use ring3_driver::registry::Driver;
 use ring3_pci::{Check, Function, Host, Obstacle, PassthroughDriver, Use, examine};
 use serde::Serialize;
@@ -26,6 +27,9 @@ struct Row {
     /// `ready`, `after bind`, or the obstacles' names; `, unprotected` behind it for a function
     /// that uio_pci_generic has.
     claim: String,
+    /// The driver that ring3 has for it, as commands and manifests name it: a family of its own, or
+    /// `dde:NAME`, one of Linux that it hosts.
+    ring3: Option<String>,
     /// What ring3's driver knows of it that is otherwise than its specification, by its ids and the
     /// board: a model or a firmware is only known once it runs.
     quirks: Vec<String>,
@@ -59,10 +63,18 @@ fn row(host: &Host, function: Function) -> Row {
         class_name: function.class_name(),
         name: function.name(),
         uses: uses.unwrap_or_default(),
+        ring3: driver(&function),
         quirks: quirks(&function),
         function,
         claim,
     }
+}
+
+/// The driver that ring3 has for a function.
+fn driver(function: &Function) -> Option<String> {
+    let ids = (function.vendor, function.device);
+    let hosted = || hosted::of_function(ids, function.class).map(|name| format!("dde:{name}"));
+    Driver::of_function(ids, function.class).map(|driver| driver.family.to_owned()).or_else(hosted)
 }
 
 /// The quirks of a function, as far as they are known before it runs.
@@ -92,16 +104,18 @@ fn claim(checks: &[Check]) -> String {
 }
 
 fn print_table(rows: &[Row]) {
-    let driver = |row: &Row| row.function.driver.clone().unwrap_or_else(|| "-".into());
+    let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".into());
     let group =
         |row: &Row| row.function.iommu_group.map_or_else(|| "-".into(), |group| group.to_string());
-    let mut table = Table::new("ADDRESS", ["GROUP", "DRIVER", "CLAIM", "WHAT"]).left(&[2, 3, 4]);
+    let columns = ["GROUP", "DRIVER", "RING3", "CLAIM", "WHAT"];
+    let mut table = Table::new("ADDRESS", columns).left(&[2, 3, 4, 5]);
     for row in rows {
         let mut what = format!("{}: {}", row.class_name, row.name);
         if !row.quirks.is_empty() {
             what += &format!(" (quirks: {})", row.quirks.join(", "));
         }
-        table.line(row.function.address, [group(row), driver(row), row.claim.clone(), what]);
+        let [kernel, ring3] = [&row.function.driver, &row.ring3].map(or_none);
+        table.line(row.function.address, [group(row), kernel, ring3, row.claim.clone(), what]);
     }
     crate::output::write(format_args!("{}", table.whole()));
     if rows.iter().any(|row| !row.claim.starts_with("ready")) {

@@ -5,6 +5,7 @@
 mod booted;
 mod supervised;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -294,4 +295,27 @@ fn a_card_that_the_system_wants_back_is_closed_and_one_that_is_there_again_is_dr
             "link                     yes",
         ],
     );
+}
+
+#[test]
+#[ignore = "reads a guest's kernel: make test"]
+fn the_functions_that_hosted_drivers_take_are_those_of_the_kernels_modules() {
+    let cache = Cache::open().unwrap();
+    let modules = cache.path("kernels/6.12/lib/modules");
+    let release = std::fs::read_dir(modules).unwrap().next().unwrap().unwrap().path();
+    let aliases = std::fs::read_to_string(release.join("modules.alias")).unwrap();
+    // "alias pci:v00008086d000010D3sv*sd*bc*sc*i* e1000e"
+    let ids_of = |module: &str| -> BTreeSet<String> {
+        let of = |line: &str| {
+            let ids = line.strip_prefix("alias pci:v")?.strip_suffix(&format!(" {module}"))?;
+            let (vendor, rest) = ids.split_once('d')?;
+            let number = |text: &str| u32::from_str_radix(text, 16).ok();
+            Some(format!("{:04x}:{:04x}", number(vendor)?, number(rest.split_once('s')?.0)?))
+        };
+        aliases.lines().filter_map(of).collect()
+    };
+    for (name, ids) in ring3_driver::hosted::all().filter(|(_, ids)| !ids.is_empty()) {
+        let ids: BTreeSet<_> = ids.iter().cloned().collect();
+        assert_eq!(ids, ids_of(&name.replace('-', "_")), "{name}");
+    }
 }

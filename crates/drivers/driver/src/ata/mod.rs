@@ -7,7 +7,8 @@
 //! One command layer under two host controllers. [`Identity`] is what a drive says about itself;
 //! `command.rs` makes a command of a request; `status.rs` says what a failed one means;
 //! `statistics.rs` asks a drive how often it was powered on, by which `cache.rs` knows what is
-//! lost; `quirks.rs` and `quirks.toml` know drives that are otherwise than they say. `ide` and `ahci` carry commands to drives, each in its own way.
+//! lost; `quirks.rs` and `quirks.toml` know drives that are otherwise than they say. `ide` and
+//! `ahci` carry commands to drives, each in its own way.
 //!
 //! # Trust
 //! What a drive or a controller wrote is input: an end of nothing in flight is an error value, and
