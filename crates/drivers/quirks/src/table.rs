@@ -104,7 +104,7 @@ pub struct Entry {
     pub device: Option<u16>,
     /// PCI subsystem: vendor and device.
     pub subsystem: Option<(u16, u16)>,
-    /// The model that the device says; a pattern, if it is of a table of drives.
+    /// The model that the device says; a pattern, if it is of a table of drives or ring3's own.
     pub model: Option<String>,
     /// The firmware that it says; as the model.
     pub firmware: Option<String>,
@@ -184,9 +184,11 @@ impl Table {
     ) -> Result<Quirks, String> {
         let mut is_decided = false;
         let matching = self.entries.iter().filter(|entry| {
-            let is_drive = self.kind(entry) == Some(SourceKind::Drives);
+            let kind = self.kind(entry);
+            let is_drive = kind == Some(SourceKind::Drives);
+            let has_patterns = is_drive || kind == Some(SourceKind::Own);
             let is_it = !(is_drive && is_decided)
-                && entry.fits(function, strings, board, is_drive)
+                && entry.fits(function, strings, board, has_patterns)
                 && entry.subsystem.is_none_or(|wanted| subsystem() == Some(wanted));
             is_decided |= is_it && is_drive;
             is_it
@@ -322,7 +324,7 @@ mod tests {
             [[entry]]
             what = "seen"
             source = "own"
-            model = "ST3AS"
+            model = "*3AS"
             flags = ["led"]
             "#
         );
