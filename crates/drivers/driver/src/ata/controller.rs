@@ -8,7 +8,7 @@ use ring3_device::{Device, Error};
 use ring3_spec::ide::DRIVES;
 
 use super::AHCI;
-use super::{Identity, Options, ahci, ide};
+use super::{Identity, Options, ahci, ide, quirks};
 use crate::registry::Driver;
 
 /// A controller of ATA drives.
@@ -34,7 +34,11 @@ pub struct Member<'a> {
 
 impl Controller {
     /// Takes the function over by the interface that its class names, and looks for its drives.
+    /// [`Error::Invalid`] if a word of the user's is no quirk.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
+        // A drive would be left out for it, each alone.
+        let checked = options.quirks.overrides.check(quirks::table());
+        checked.map_err(|why| Error::Invalid(format!("--quirk: {why}")))?;
         match Driver::of(&*device, Some(AHCI.family))?.name {
             name if name == AHCI.name => ahci::Controller::open(device, options).map(Self::Ahci),
             _ => ide::Controller::open(device, options).map(Self::Ide),
