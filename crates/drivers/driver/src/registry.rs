@@ -349,6 +349,7 @@ const NO_AHCI: [u32; 2] = [0x01_06_00, 0x01_04_00];
 /// The error for a function that the driver in question does not drive: what fits it.
 fn misfit(name: &str, identity: Identity) -> Error {
     let Identity { vendor, device, class } = identity;
+    let hosted = hosted::of_function((vendor, device), class);
     Error::Unsupported(match Driver::find(None, |matches| matches.has(identity)) {
         Some(Driver { what, family, commands, .. }) => {
             format!("{name}: it is {what}, whose driver is {family}: {commands}")
@@ -360,12 +361,12 @@ fn misfit(name: &str, identity: Identity) -> Error {
                  port of PCI Express"
             )
         }
-        None if NO_AHCI.contains(&(class & 0xff_ff_00)) => format!(
+        None if NO_AHCI.contains(&(class & 0xff_ff_00)) && hosted.is_none() => format!(
             "{name}: its class {class:#08x} is no AHCI interface; if its firmware offers AHCI for \
             it instead of RAID, choose that"
         ),
         None => {
-            let next = match hosted::of_function((vendor, device), class) {
+            let next = match hosted {
                 Some(driver) => format!(
                     "Linux's own can be hosted: --driver dde:{driver}, or driver = \
                      \"dde:{driver}\" in a manifest"
@@ -396,6 +397,7 @@ mod tests {
             |vendor, device, class| misfit("here", Identity { vendor, device, class }).to_string();
         assert!(says(0x8086, 0x100c, 0x02_00_00).contains("--driver dde:e1000"));
         assert!(says(0x8086, 0x1533, 0x02_00_00).contains("driver = \"dde:igb\""));
+        assert!(says(0x1000, 0x005b, 0x01_04_00).contains("--driver dde:megaraid_sas"));
         assert!(says(0x10ec, 0x8168, 0x02_00_00).contains("ring3 dde list"));
         assert!(says(0x10ec, 0x8168, 0x01_00_00).contains("ring3 run --help"));
     }

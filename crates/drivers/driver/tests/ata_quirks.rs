@@ -111,14 +111,17 @@ fn a_drive_that_loses_data_by_trim_is_not_told_to_discard() {
 
 #[test]
 fn a_drive_that_hangs_at_long_trims_gets_short_ones() {
-    let uri = ",size=1G,model=SanDisk SD8SB8U256G1122,quirk=long-trim-fails";
-    let longest = |words: &[&str]| {
-        let bench = opened(uri, words);
-        let blocks = info(&bench).discard.unwrap().max_blocks.min(1 << 20);
-        (blocks, end(&bench, Request::discard(1, 0, blocks)).is_ok())
-    };
-    assert_eq!(longest(&[]), (256 << 10, true));
-    assert_eq!(longest(&["no-short-trim"]), (1 << 20, false));
+    for block in [512, 4096] {
+        let uri =
+            format!(",size=1G,block={block},model=SanDisk SD8SB8U256G1122,quirk=long-trim-fails");
+        let longest = |words: &[&str]| {
+            let bench = opened(&uri, words);
+            let blocks = info(&bench).discard.unwrap().max_blocks.min((512 << 20) / block);
+            (blocks, end(&bench, Request::discard(1, 0, blocks)).is_ok())
+        };
+        assert_eq!(longest(&[]), ((128 << 20) / block, true));
+        assert_eq!(longest(&["no-short-trim"]), ((512 << 20) / block, false));
+    }
 }
 
 #[test]
@@ -165,6 +168,9 @@ fn a_drive_that_needs_a_slower_link_is_refused() {
     let refused = bench.controller.refused();
     assert!(refused[0].1.to_string().contains("1.5 Gbit/s"), "{refused:?}");
     assert_eq!(opened(",model=WD My Book", &["no-slow-link"]).controller.drives().len(), 1);
+    // A parallel link is slow enough.
+    let by_ide = ide::bench_with(",model=WD My Book", ide::short());
+    assert_eq!(by_ide.controller.drives().len(), 1);
 }
 
 #[test]

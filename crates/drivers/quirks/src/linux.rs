@@ -82,7 +82,8 @@ pub fn facts_of(table: &Table) -> Facts {
     facts
 }
 
-/// How `theirs` differs from `ours`, in lines.
+/// How `theirs` differs from `ours`, in lines. The order of entries is not compared: a kernel that
+/// changes it can change which entry a drive has.
 pub fn differences(ours: &Facts, theirs: &Facts) -> Vec<String> {
     let none = BTreeSet::new();
     let keys: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();

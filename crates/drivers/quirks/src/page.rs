@@ -10,10 +10,11 @@ const HEAD: &str = "\
 
 Devices that are otherwise than their specification, and what ring3's drivers do about it. The facts
 are those of Linux. A driver knows a device by its PCI ids, by the model and the firmware that it
-says, and by the board that it is in. `ring3 devices`, `ring3 nvme id` and `ring3 ata id` show the
-quirks of a device. `--quirk NAME` of `ring3 run nvme`, `ring3 run ata`, `ring3 nvme`, `ring3 ata`
-and `ring3 blk` sets one, and `--quirk no-NAME` clears one; `quirks = [\"NAME\"]` does so in a
-[manifest](supervisor.md). Flags that ring3 has nothing to do with cannot be set.
+says, and by the board that it is in. `ring3 devices` shows those that are known by ids and
+board; `ring3 nvme id` and `ring3 ata id` show all. `--quirk NAME` of `ring3 run nvme`,
+`ring3 run ata`, `ring3 nvme`, `ring3 ata` and `ring3 blk` sets one, and `--quirk no-NAME` clears
+one; `quirks = [\"NAME\"]` does so in a [manifest](supervisor.md). Flags that ring3 has nothing to
+do with cannot be set.
 
 This page is made of the tables beside the drivers, and a test compares the two. To make it anew,
 and to see what the source of another kernel has otherwise:

@@ -308,7 +308,7 @@ fn the_functions_that_hosted_drivers_take_are_those_of_the_kernels_modules() {
     let ids_of = |module: &str| -> BTreeSet<String> {
         let of = |line: &str| {
             let ids = line.strip_prefix("alias pci:v")?.strip_suffix(&format!(" {module}"))?;
-            let (vendor, rest) = ids.split_once('d')?;
+            let (vendor, rest) = ids.split_once('d').filter(|_| ids.ends_with("bc*sc*i*"))?;
             let number = |text: &str| u32::from_str_radix(text, 16).ok();
             Some(format!("{:04x}:{:04x}", number(vendor)?, number(rest.split_once('s')?.0)?))
         };

@@ -10,7 +10,8 @@ const LIMIT: usize = 4 << 20;
 /// Lines of it that an error shows.
 const TAIL: usize = 50;
 /// What is in a line by which the kernel says that something is wrong with it.
-const FAULTS: [&str; 3] = ["BUG: ", "Oops: ", "Kernel panic"];
+const FAULTS: [&str; 5] =
+    ["BUG: ", "Oops: ", "general protection fault", "Internal error", "Kernel panic"];
 /// What stands for a console that said nothing.
 const NOTHING: &str = "(it said nothing)";
 /// Logs of failed runs that the cache keeps.

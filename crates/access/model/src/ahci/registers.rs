@@ -12,7 +12,7 @@ use super::controller::AhciModel;
 use super::port::{LINKED, Port};
 use crate::{BarLayout, Bus, Identity, Model};
 
-/// Vendor and device id of the ICH9's controller, which this one stands beside.
+/// VS: 1.3.1. [AHCI 3.1.5]
 const VERSION: u32 = 0x0001_0301;
 /// Where the first port's registers begin.
 const PORTS_AT: u64 = registers::LEN;

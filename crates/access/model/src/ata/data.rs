@@ -83,8 +83,9 @@ impl Drive {
         {
             return End::error(ErrorBits(0).with_id_not_found(1), bad.lba);
         }
-        let blocks = ranges().map(|range| u64::from(range.blocks)).sum();
-        if self.shape.quirks.iter().any(|quirk| quirk.breaks_at(blocks)) {
+        let blocks: u64 = ranges().map(|range| u64::from(range.blocks)).sum();
+        let bytes = blocks << self.shape.block_shift;
+        if self.shape.quirks.iter().any(|quirk| quirk.breaks_at(bytes)) {
             return End::fault();
         }
         for range in ranges().filter(|range| range.blocks > 0) {

@@ -6,8 +6,8 @@ use ring3_spec::ata::{TaskFile, opcode};
 use super::command::{self, How, Kind};
 use crate::fault::Action;
 
-/// Blocks of 512 bytes in 128 MiB.
-const LONG_TRIM: u64 = (128 << 20) / 512;
+/// Bytes of the longest TRIM that such a drive takes.
+const LONG_TRIM: u64 = 128 << 20;
 
 /// One such fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Quirk {
         corrupts.then_some(Action::Corrupt)
     }
 
-    /// Whether a TRIM of `blocks` breaks the drive.
-    pub(super) fn breaks_at(self, blocks: u64) -> bool {
-        self == Self::LongTrimFails && blocks > LONG_TRIM
+    /// Whether a TRIM of `bytes` breaks the drive.
+    pub(super) fn breaks_at(self, bytes: u64) -> bool {
+        self == Self::LongTrimFails && bytes > LONG_TRIM
     }
 }

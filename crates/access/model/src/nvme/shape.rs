@@ -249,7 +249,6 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
     Ok(for_ever(formats).zip(for_ever(sets)).map(shape).take(count as usize).collect())
 }
 
-/// `VVVV:DDDD`.
 /// `values`, then the last of them again and again.
 fn for_ever<T: Copy>(values: Vec<T>) -> impl Iterator<Item = T> {
     let last = values.last().copied();

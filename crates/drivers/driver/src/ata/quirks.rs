@@ -24,6 +24,8 @@ pub(super) const MAX_1024_SECTORS: &str = "max-1024-sectors";
 pub(super) const BROKEN_TRIM: &str = "broken-trim";
 /// No TRIM of more than 128 MiB.
 pub(super) const SHORT_TRIM: &str = "short-trim";
+/// The link must have 1.5 Gbit/s.
+pub(super) const SLOW_LINK: &str = "slow-link";
 /// The log directory must not be read.
 pub(super) const BROKEN_LOG_DIRECTORY: &str = "broken-log-directory";
 /// FUA does not write through.
@@ -47,14 +49,17 @@ pub(super) fn of(
     data: &ata::Identify,
     options: &Options,
 ) -> Result<Quirks, Error> {
-    // The patterns count spaces before the text, and none behind it.
-    let text = |words| {
-        let bytes: Vec<_> = data.text(words).collect();
-        String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()
-    };
+    let text = |words| as_compared(&data.text(words).collect::<Vec<_>>());
     let (model, firmware) = (text(identify::MODEL), text(identify::FIRMWARE));
     let strings = Strings { model: Some(&model), firmware: Some(&firmware), version: None };
     quirks::of(table(), device, strings, &options.quirks)
+}
+
+/// The text that patterns are compared with: it ends at the first NUL, and spaces before it count.
+/// [Linux, ata_id_c_string]
+fn as_compared(bytes: &[u8]) -> String {
+    let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).trim_end_matches(' ').to_owned()
 }
 
 /// Whether the controller `device` is one of ATI.
@@ -69,6 +74,18 @@ mod tests {
     use ring3_quirks::Class;
 
     use super::*;
+
+    #[test]
+    fn a_models_padding_is_not_compared_and_spaces_before_it_are() {
+        for (bytes, text) in [
+            (&b"ST380013AS  \0\0"[..], "ST380013AS"),
+            (b"ST380013AS\0garbage", "ST380013AS"),
+            (b" 2GB ATA Flash Disk   ", " 2GB ATA Flash Disk"),
+            (b"\0", ""),
+        ] {
+            assert_eq!(as_compared(bytes), text);
+        }
+    }
 
     #[test]
     fn the_flags_that_the_table_says_are_obeyed_are_those_that_the_drivers_ask_for() {
@@ -86,6 +103,7 @@ mod tests {
             MAX_1024_SECTORS,
             BROKEN_TRIM,
             SHORT_TRIM,
+            SLOW_LINK,
             BROKEN_LOG_DIRECTORY,
             BROKEN_FUA,
             TRUSTED_FUA,

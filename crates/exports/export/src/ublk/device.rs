@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ pub struct Device {
     abandoned: Arc<AtomicBool>,
     /// The kernel did not end a command, and would not end the next.
     hung: bool,
+    /// What a recovery waits for.
+    flush: Option<WorkQueueFlush>,
 }
 
 impl Device {
@@ -138,7 +140,7 @@ impl Device {
     /// device's claim.
     pub fn recover(&mut self, deadline: Deadline) -> Result<(), Error> {
         let id = self.id();
-        while !self.has_quiesced()? || !self.try_start_recovery()? {
+        while !self.has_quiesced(deadline)? || !self.try_start_recovery()? {
             if deadline.expired() {
                 return Err(Error::Taken { id, pid: self.info.ublksrv_pid });
             }
@@ -149,31 +151,45 @@ impl Device {
         Ok(())
     }
 
-    /// Whether the kernel has done with the dead server, so that START_USER_RECOVERY is safe.
+    /// Whether the kernel has done with the dead server, so that START_USER_RECOVERY is safe. Waits
+    /// until `deadline` at most.
     ///
     /// Before 6.15, ublk cancels the commands of a dead server in a work item (`quiesce_work`,
-    /// later `nosrv_work`). The device's state changes before the work item does so, and
-    /// START_USER_RECOVERY waits for the state only. It resets the tags that the work item still
-    /// walks: the kernel then ends a command that is gone, and dies of a NULL pointer in
-    /// `io_uring_cmd_done`, or ends commands of the next server. So the work item must have
-    /// returned. Each queue may have queued it once, but not after the last of the server's
-    /// commands has ended, which closes `/dev/ublkcN`.
-    fn has_quiesced(&mut self) -> Result<bool, Error> {
+    /// later `nosrv_work`), after it has changed the device's state. START_USER_RECOVERY checks
+    /// the state and that `/dev/ublkcN` is closed, and does not wait for the work item. It resets
+    /// the tags that the work item still walks: the kernel then ends a command that is gone, and
+    /// dies of a NULL pointer in `io_uring_cmd_done`, or ends commands of the next server. So the
+    /// work item must have returned before.
+    ///
+    /// Each queue's cancellation may queue it once, and that is over when the server's last command
+    /// has ended, which closes `/dev/ublkcN`. The kernel's time-out of requests could queue it
+    /// later, but runs only while a queue has no free tag, and the holder keeps one free.
+    fn has_quiesced(&mut self, deadline: Deadline) -> Result<bool, Error> {
         if self.control.features().waits_for_cancellation {
             return Ok(true);
         }
         let id = self.id();
-        if self.control.info(id)?.state == uapi::STATE_LIVE {
-            return Ok(false);
+        match self.control.info(id)?.state {
+            uapi::STATE_LIVE => return Ok(false),
+            // There is nothing to recover: START_USER_RECOVERY says so.
+            uapi::STATE_DEAD => return Ok(true),
+            _ => {}
         }
         // One process at a time can have it open.
         match File::options().read(true).write(true).open(node(id)) {
             Ok(file) => drop(file),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(false),
-            Err(error) => return Err(Error::os(format!("opening {}", node(id)), error)),
+            // A device manager may rename or chown it.
+            Err(_) => drop(open(id)?),
         }
-        flush_work_queue();
-        Ok(true)
+        let flush = self.flush.take().map_or_else(WorkQueueFlush::begin, Ok)?;
+        match flush.wait(deadline) {
+            Ok(()) => Ok(true),
+            Err(flush) => {
+                self.flush = Some(flush);
+                Ok(false)
+            }
+        }
     }
 
     /// Has the kernel forget the dead server; `false` if it has not seen yet that it is dead.
@@ -207,6 +223,7 @@ impl Device {
             owned: false,
             abandoned,
             hung: false,
+            flush: None,
         }
     }
 
@@ -374,22 +391,44 @@ fn refused(id: u32, reason: &'static str) -> Error {
     Error::NotRecoverable { id, reason }
 }
 
-/// Opens `/dev/ublkcN`; one process at a time can.
 /// By which device `id` is served.
 fn node(id: u32) -> String {
     format!("/dev/ublkc{id}")
 }
 
-/// Waits until all that was queued on the kernel's per-processor work queue has run, if it does not
-/// sleep. `vm.stat_refresh` queues an item there for each processor and waits for these
+/// A wait until all that was queued on the kernel's per-processor work queue has run, if it does
+/// not sleep, and takes no longer than 10 ms.
+///
+/// `vm.stat_refresh` queues an item there for each processor and waits for these
 /// (`schedule_on_each_cpu`). A processor's items start in their order: the next one when the one
-/// before has ended or sleeps.
-fn flush_work_queue() {
-    if fs::read("/proc/sys/vm/stat_refresh").is_err() {
-        thread::sleep(UNFLUSHED);
+/// before has ended, sleeps, or has run for so long. The wait is a thread's own, because it cannot
+/// be interrupted, and takes for ever where a real-time process keeps a processor.
+struct WorkQueueFlush(mpsc::Receiver<()>);
+
+impl WorkQueueFlush {
+    fn begin() -> Result<Self, Error> {
+        let (ended, end) = mpsc::channel();
+        let flush = move || {
+            if fs::read("/proc/sys/vm/stat_refresh").is_err() {
+                thread::sleep(UNFLUSHED);
+            }
+            let _ = ended.send(());
+        };
+        let thread = thread::Builder::new().name("flush".into()).spawn(flush);
+        thread.map_err(|error| Error::os("starting a thread", error))?;
+        Ok(Self(end))
+    }
+
+    /// Gives it back if it has not ended by `deadline`.
+    fn wait(self, deadline: Deadline) -> Result<(), Self> {
+        match self.0.recv_timeout(deadline.remaining()) {
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(self),
+            _ => Ok(()),
+        }
     }
 }
 
+/// Opens `/dev/ublkcN`; one process at a time can.
 fn open(id: u32) -> Result<File, Error> {
     let path = node(id);
     let mut last = io::Error::from_raw_os_error(libc::ENOENT);

@@ -117,7 +117,7 @@ dies_in_probes() {
     echo 500 >/sys/module/ring3_split/parameters/delay_us
     unbound
     begun=$(uptime_hundredths)
-    bound || return
+    bound || { tail -n 20 /tmp/user-half.log; dmesg | tail -n 30; return 1; }
     took=$((($(uptime_hundredths) - begun) * 10))
     echo "a probe takes $took ms"
     for twelfth in $(seq 0 11); do

@@ -219,6 +219,11 @@ impl Port {
         Ok(found == SataStatus::LINKED)
     }
 
+    /// Whether the link has more than 1.5 Gbit/s, which is generation 1. [AHCI 3.3.10]
+    pub(super) fn link_is_fast(&self) -> Result<bool, Error> {
+        Ok(self.registers.read_alive(port::sata_status(self.index))?.speed() > 1)
+    }
+
     /// The end of a wait for a link that starts now.
     pub(super) fn link_deadline() -> Deadline {
         Deadline::after(LINK)

@@ -10,7 +10,7 @@ use ring3_spec::ata::{Identify, Signature};
 
 use super::super::cache::Cache;
 use super::super::identity::Limits;
-use super::super::quirks::BROKEN_LOG_DIRECTORY;
+use super::super::quirks::{BROKEN_LOG_DIRECTORY, SLOW_LINK};
 use super::super::{Identity, Level, Options};
 use super::controller::DiskPort;
 use super::hba::Hba;
@@ -121,6 +121,13 @@ fn examine(
     let identity = Identity::behind(device, &data, options)?;
     if !identity.dma {
         return Err(Error::Unsupported("it has no DMA, or none that works (broken-dma)".into()));
+    }
+    if identity.quirks.has(SLOW_LINK) && port.link_is_fast()? {
+        return Err(Error::Unsupported(
+            "its link must be kept at 1.5 Gbit/s, which ring3 does not do: leave it to the \
+             kernel's driver, or attach it to a port that is no faster (quirk slow-link)"
+                .into(),
+        ));
     }
     let power = if identity.cache && !identity.quirks.has(BROKEN_LOG_DIRECTORY) {
         power_count(device, port, &data, options)?
