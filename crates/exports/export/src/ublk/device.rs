@@ -4,8 +4,8 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
