@@ -43,7 +43,8 @@ systemctl daemon-reload && systemctl enable --now ring3d.socket ring3d.service 2
 mount /dev/ring3/scratch /data || exit 1
 echo "kept" >/data/kept; sync
 sh -c 'trap "" TERM HUP; exec 9>>/data/held; while :; do echo "written" >&9
-    dd if=/dev/zero of=/data/written bs=4k count=4 conv=fsync 2>/dev/null; done' &
+    # The file has no moment without data in which the machine could end.
+    dd if=/dev/zero of=/data/written bs=4k count=4 conv=notrunc,fsync 2>/dev/null; done' &
 sleep 2
 "#;
 

@@ -130,7 +130,7 @@ ready
 write() { dd if=$1 of=/dev/ring3/scratch bs=512 seek=${2:-0} conv=notrunc,fsync 2>/dev/null; }
 parts() {
     for try in $(seq 1200); do
-        [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"scratch $1\" ] && return
+        [ \"$(ls /dev/ring3 2>/dev/null | tr '\\n' ' ')\" = \"scratch $1\" ] && return
         sleep 0.05
     done
     ls /dev/ring3

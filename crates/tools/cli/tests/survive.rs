@@ -84,7 +84,8 @@ HOLD=$(cat /tmp/hold)
 ready
 parts() {
     for try in $(seq 200); do
-        [ \"$(ls /dev/ring3 | tr '\\n' ' ')\" = \"$1\" ] && return
+        # A node may go between its listing and its look.
+        [ \"$(ls /dev/ring3 2>/dev/null | tr '\\n' ' ')\" = \"$1\" ] && return
         sleep 0.05
     done
     ls /dev/ring3
