@@ -60,6 +60,20 @@ impl<'a> Options<'a> {
         })
     }
 
+    /// `model=` and `firmware=`, with the lengths of both kinds of disks.
+    pub(super) fn strings(&self) -> Result<(Option<String>, Option<String>), Error> {
+        Ok((self.text("model", 40)?, self.text("firmware", 8)?))
+    }
+
+    /// `quirk=NAME+NAME`, of those that `known` names.
+    pub(super) fn quirks<Q: Copy>(&self, known: &[(&str, Q)]) -> Result<Vec<Q>, Error> {
+        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        let named =
+            |name: &str| known.iter().find(|(one, _)| *one == name).map(|(_, quirk)| *quirk);
+        let wants = format!("of {}, with + between", names.join(", "));
+        self.get("quirk", &wants, Vec::new(), |text| text.split('+').map(named).collect())
+    }
+
     /// `id=1234:0802`: PCI vendor and device.
     pub(super) fn id(&self, default: (u16, u16)) -> Result<(u16, u16), Error> {
         self.get("id", "PCI vendor and device, as 1234:0802", default, |text| {

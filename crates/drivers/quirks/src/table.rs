@@ -157,6 +157,12 @@ impl Table {
         source.map(|source| source.kind)
     }
 
+    /// The flags that a driver must ask for.
+    pub fn obeyed(&self) -> impl Iterator<Item = &str> {
+        let obeyed = |(_, flag): &(&String, &Flag)| flag.class == Class::Obeyed;
+        self.flags.iter().filter(obeyed).map(|(name, _)| name.as_str())
+    }
+
     /// The flags that a driver looks at.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let concerned = |(_, flag): &(&String, &Flag)| flag.class != Class::Unconcerned;

@@ -17,8 +17,9 @@ pub enum Command {
     },
     /// Compare the tables with those of a kernel's source.
     ///
-    /// Says what the kernel has and ring3 has not, and the other way round. The exit code is 1 if
-    /// there is any difference.
+    /// Says what the kernel has and ring3 has not, and the other way round. The order of entries
+    /// is not compared, by which one of several that match a drive is chosen. The exit code is 1
+    /// if there is any difference.
     Compare {
         /// The root of the kernel's source.
         tree: PathBuf,

@@ -42,11 +42,6 @@ pub(super) const QUIRKS: [(&str, Quirk); 8] = [
     ("fua-lies", Quirk::FuaLies),
 ];
 
-/// The one that `name` names.
-pub(super) fn named(name: &str) -> Option<Quirk> {
-    QUIRKS.iter().find(|(known, _)| *known == name).map(|(_, quirk)| *quirk)
-}
-
 impl Quirk {
     /// What becomes of a command by it.
     pub(super) fn fault(self, task: &TaskFile) -> Option<Action> {

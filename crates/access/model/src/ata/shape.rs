@@ -2,7 +2,7 @@
 
 use ring3_device::Error;
 
-use super::quirk::{QUIRKS, Quirk, named};
+use super::quirk::{QUIRKS, Quirk};
 use crate::fault::Action;
 use crate::options::{Options, number};
 use ring3_device::parse_size;
@@ -164,13 +164,8 @@ pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<D
             })
             .map(|asked| if lba48 { asked } else { Statistics::Off })?,
         wild_text: options.wild_text()?,
-        strings: (options.text("model", 40)?, options.text("firmware", 8)?),
-        quirks: options.get(
-            "quirk",
-            &format!("of {}, with + between", QUIRKS.map(|(name, _)| name).join(", ")),
-            Vec::new(),
-            |text| text.split('+').map(named).collect(),
-        )?,
+        strings: options.strings()?,
+        quirks: options.quirks(&QUIRKS)?,
         ..default
     };
     if !lba48 && bytes >> shape.block_shift > ring3_spec::ata::LBA28_SECTORS {

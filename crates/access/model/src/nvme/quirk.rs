@@ -41,8 +41,3 @@ pub(super) const QUIRKS: [(&str, Quirk); 11] = [
     ("write-zeroes-hangs", Quirk::WriteZeroesHangs),
     ("broken-apst", Quirk::BrokenApst),
 ];
-
-/// The one that `name` names.
-pub(super) fn named(name: &str) -> Option<Quirk> {
-    QUIRKS.iter().find(|(known, _)| *known == name).map(|(_, quirk)| *quirk)
-}

@@ -6,7 +6,7 @@ use ring3_device::Error;
 use ring3_spec::nvme::identify::csi;
 use ring3_spec::nvme::registers::Version;
 
-use super::quirk::{QUIRKS, Quirk, named};
+use super::quirk::{QUIRKS, Quirk};
 use crate::Timing;
 use crate::options::{Options, duration, number};
 use ring3_device::{Uri, parse_size};
@@ -192,13 +192,8 @@ impl Shape {
                 duration,
             )?,
             id: options.id(ID)?,
-            strings: (options.text("model", 40)?, options.text("firmware", 8)?),
-            quirks: options.get(
-                "quirk",
-                &format!("of {}, with + between", QUIRKS.map(|(name, _)| name).join(", ")),
-                Vec::new(),
-                |text| text.split('+').map(named).collect(),
-            )?,
+            strings: options.strings()?,
+            quirks: options.quirks(&QUIRKS)?,
             version: options.get("version", "1.0, 1.1 or 2.1", default.version, |text| {
                 VERSIONS.iter().find(|(name, _)| *name == text).map(|(_, version)| *version)
             })?,
