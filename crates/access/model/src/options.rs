@@ -65,13 +65,17 @@ impl<'a> Options<'a> {
         Ok((self.text("model", 40)?, self.text("firmware", 8)?))
     }
 
-    /// `quirk=NAME+NAME`, of those that `known` names.
-    pub(super) fn quirks<Q: Copy>(&self, known: &[(&str, Q)]) -> Result<Vec<Q>, Error> {
+    /// `KEY=NAME+NAME`, of those that `known` names.
+    pub(super) fn quirks<Q: Copy>(
+        &self,
+        key: &'static str,
+        known: &[(&str, Q)],
+    ) -> Result<Vec<Q>, Error> {
         let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
         let named =
             |name: &str| known.iter().find(|(one, _)| *one == name).map(|(_, quirk)| *quirk);
         let wants = format!("of {}, with + between", names.join(", "));
-        self.get("quirk", &wants, Vec::new(), |text| text.split('+').map(named).collect())
+        self.get(key, &wants, Vec::new(), |text| text.split('+').map(named).collect())
     }
 
     /// `id=1234:0802`: PCI vendor and device.

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use ring3_quirks::{CardTable, Cards, Function};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -17,11 +18,12 @@ struct Table {
 struct Driver {
     /// As `ring3 dde list` has it, without `dde:`.
     name: String,
-    /// `VENDOR:DEVICE` in hexadecimal.
     #[serde(default)]
-    ids: Vec<String>,
+    ids: Vec<Function>,
     /// Or a class code (24 bits).
     class: Option<u32>,
+    /// Where the kernel has the ids, for a driver of cards.
+    table: Option<CardTable>,
 }
 
 static TABLE: LazyLock<Table> =
@@ -30,14 +32,24 @@ static TABLE: LazyLock<Table> =
 /// The hosted driver for functions with the ids `vendor` and `device` and the class code `class`
 /// (24 bits), without `dde:`.
 pub fn of_function((vendor, device): (u16, u16), class: u32) -> Option<&'static str> {
-    let ids = format!("{vendor:04x}:{device:04x}");
+    let ids = Function { vendor, device };
     let fits = |driver: &&Driver| driver.class == Some(class) || driver.ids.contains(&ids);
     TABLE.driver.iter().find(fits).map(|driver| driver.name.as_str())
 }
 
 /// All of them with the ids that each takes; none for one that takes a class.
-pub fn all() -> impl Iterator<Item = (&'static str, &'static [String])> {
+pub fn all() -> impl Iterator<Item = (&'static str, &'static [Function])> {
     TABLE.driver.iter().map(|driver| (driver.name.as_str(), driver.ids.as_slice()))
+}
+
+/// The cards of those whose tables are known; `is_own` says which of them a driver of ring3's own
+/// takes.
+pub(crate) fn cards(is_own: impl Fn(Function) -> bool) -> Vec<Cards> {
+    let of = |driver: &'static Driver| {
+        let (own, hosted) = driver.ids.iter().partition(|&&function| is_own(function));
+        Some(Cards { driver: &driver.name, table: driver.table.as_ref()?, own, hosted })
+    };
+    TABLE.driver.iter().filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use ring3_class::Saved;
 use ring3_class::block::Disk;
 use ring3_class::net::{Nic, Throttle};
 use ring3_device::{Device, Error};
-use ring3_quirks::{Board, Function, Overrides, Quirks, Strings, Table};
+use ring3_quirks::{Board, Cards, Function, Overrides, Quirks, Strings, Table};
 use ring3_spec::{pci, virtio as virtio_spec};
 
 use crate::{Circumstances, Interrupts, ata, e1000, edu, hosted, nvme, virtio};
@@ -32,6 +32,14 @@ pub fn quirks() -> impl Iterator<Item = (&'static str, &'static Table)> {
     // Drivers of a family share one.
     let tables = DRIVERS.into_iter().filter_map(|driver| Some((driver.family, driver.quirks?())));
     tables.collect::<BTreeMap<_, _>>().into_iter()
+}
+
+/// The network cards of the kernel's drivers, by who drives them.
+pub fn cards() -> Vec<Cards> {
+    let is_own = |Function { vendor, device }: Function| {
+        Driver::find(None, |matches| matches.has(Identity { vendor, device, class: 0 })).is_some()
+    };
+    hosted::cards(is_own)
 }
 
 /// One driver.

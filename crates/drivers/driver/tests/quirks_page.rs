@@ -4,7 +4,7 @@ use ring3_driver::registry;
 
 #[test]
 fn the_page_of_the_documents_is_made_of_the_tables() {
-    let page = ring3_quirks::page(registry::quirks());
+    let page = ring3_quirks::page(registry::quirks(), &registry::cards());
     assert_eq!(page.matches(" 0 unclassified.").count(), registry::quirks().count());
     let is_same = include_str!("../../../../docs/quirks.md") == page;
     assert!(is_same, "ring3 quirks show --markdown > docs/quirks.md");

@@ -12,6 +12,7 @@
 //! (model, firmware) is only compared.
 #![forbid(unsafe_code)]
 
+mod cards;
 mod glob;
 pub mod linux;
 mod machine;
@@ -19,6 +20,7 @@ mod overrides;
 mod page;
 mod table;
 
+pub use cards::{CardTable, Cards};
 pub use machine::{Board, Function, Strings};
 pub use overrides::Overrides;
 pub use page::page;

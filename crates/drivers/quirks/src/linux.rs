@@ -5,35 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::{Linux, SourceKind, Table};
+use crate::{CardTable, Flag, Function, Linux, Source, SourceKind, Table};
 
 /// What a table says: of each device, and of each name, its flags as the kernel calls them.
 pub type Facts = BTreeMap<String, BTreeSet<String>>;
 
 /// Where names of vendors are.
 const VENDORS: &str = "include/linux/pci_ids.h";
+/// The operations of a kind of controller that has none of its own.
+const USUAL_OPERATIONS: &str = "ahci_ops";
 
 /// What the tables that `linux` names say in the source at `tree`.
 pub fn read(tree: &Path, linux: &Linux) -> Result<Facts, String> {
-    let text = |file: &str| {
-        let path = tree.join(file);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(without_comments(&text)),
-            Err(error) => Err(format!("{}: {error}: is that a kernel's source?", path.display())),
-        }
-    };
-    let vendors = vendors(&text(VENDORS)?);
+    let vendors = vendors(&read_text(tree, VENDORS)?);
     let mut facts = Facts::new();
     for source in linux.source.iter().filter(|source| source.kind != SourceKind::Own) {
-        let missing = || format!("{} is not in {}", source.name, source.file);
-        let body = text(&source.file)?;
-        let body = body_of(&body, &source.name, source.kind).ok_or_else(missing)?;
-        let found = match source.kind {
-            SourceKind::Flags => flags(body, &linux.prefix),
-            SourceKind::PciIds => by_ids(body, &linux.prefix, &vendors)?,
-            SourceKind::Strings => by_strings(body, &linux.prefix),
-            SourceKind::Drives => by_patterns(body, &linux.prefix),
-            SourceKind::Boards => boards(body),
+        let Source { kind, file, name, kinds, .. } = source;
+        let prefix = source.prefix.as_ref().unwrap_or(&linux.prefix);
+        let text = read_text(tree, file)?;
+        let body = |name: &str| {
+            body_of(&text, name, *kind).ok_or_else(|| format!("{name} is not in {file}"))
+        };
+        let found = match kind {
+            SourceKind::Flags => flags(body(name)?, prefix),
+            SourceKind::FlagsInFile => flags(&text, prefix),
+            SourceKind::PciIds => by_ids(body(name)?, &vendors, |rest| flags_in(rest, prefix))?,
+            SourceKind::Kinds => {
+                let kinds = kinds.as_ref().ok_or_else(|| format!("{name} has no kinds"))?;
+                let kinds = flags_of_kinds(&text, body(kinds)?, prefix);
+                let flags = |rest: &str| {
+                    words(rest).filter_map(|word| kinds.get(word)).flatten().cloned().collect()
+                };
+                by_ids(body(name)?, &vendors, flags)?
+            }
+            SourceKind::Strings => by_strings(body(name)?, prefix),
+            SourceKind::Drives => by_patterns(body(name)?, prefix),
+            SourceKind::Boards => boards(body(name)?),
             SourceKind::Own => continue,
         };
         if found.is_empty() {
@@ -49,8 +56,11 @@ pub fn read(tree: &Path, linux: &Linux) -> Result<Facts, String> {
 /// The same of a table of ring3's.
 pub fn facts_of(table: &Table) -> Facts {
     let mut facts = Facts::new();
-    for source in table.linux.source.iter().filter(|source| source.kind == SourceKind::Flags) {
-        for name in table.flags.values().filter_map(|flag| flag.linux.as_ref()) {
+    let first = table.linux.source.first().map(|source| &source.name);
+    let is_list = |kind| matches!(kind, SourceKind::Flags | SourceKind::FlagsInFile);
+    for source in table.linux.source.iter().filter(|source| is_list(source.kind)) {
+        let here = |flag: &&Flag| flag.source.as_ref().or(first) == Some(&source.name);
+        for name in table.flags.values().filter(here).filter_map(|flag| flag.linux.as_ref()) {
             facts.entry(format!("{} {name}", source.name)).or_default();
         }
     }
@@ -58,7 +68,14 @@ pub fn facts_of(table: &Table) -> Facts {
         let kind = table.kind(entry);
         let id = |id: Option<u16>| id.map_or_else(String::new, |id| format!("{id:04x}"));
         let keys = match kind {
-            Some(SourceKind::PciIds) => vec![format!("{}:{}", id(entry.vendor), id(entry.device))],
+            Some(SourceKind::PciIds | SourceKind::Kinds) => {
+                let one = entry.vendor.zip(entry.device);
+                let one = one.map(|(vendor, device)| Function { vendor, device });
+                one.iter()
+                    .chain(&entry.ids)
+                    .map(|&function| by_function(function, entry.subsystem))
+                    .collect()
+            }
             Some(SourceKind::Strings | SourceKind::Drives) => {
                 vec![by_string(
                     &id(entry.vendor),
@@ -107,6 +124,15 @@ pub fn differences(ours: &Facts, theirs: &Facts) -> Vec<String> {
         .collect()
 }
 
+/// A file of the source at `tree`, without comments.
+fn read_text(tree: &Path, file: &str) -> Result<String, String> {
+    let path = tree.join(file);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(without_comments(&text)),
+        Err(error) => Err(format!("{}: {error}: is that a kernel's source?", path.display())),
+    }
+}
+
 fn without_comments(text: &str) -> String {
     let mut rest = text;
     let mut kept = String::with_capacity(text.len());
@@ -123,11 +149,11 @@ fn without_comments(text: &str) -> String {
 fn body_of<'t>(text: &'t str, name: &str, kind: SourceKind) -> Option<&'t str> {
     let definition = match kind {
         SourceKind::Flags => format!("enum {name} {{"),
-        SourceKind::PciIds | SourceKind::Strings | SourceKind::Drives => {
+        SourceKind::PciIds | SourceKind::Kinds | SourceKind::Strings | SourceKind::Drives => {
             format!("{name}[] = {{")
         }
         SourceKind::Boards => format!("{name}("),
-        SourceKind::Own => return None,
+        SourceKind::FlagsInFile | SourceKind::Own => return None,
     };
     let text = &text[text.find(&definition)?..];
     let text = &text[text.find('{')? + 1..];
@@ -155,9 +181,15 @@ fn number(word: &str) -> Option<u16> {
 
 /// Numbers of vendors by what follows `PCI_VENDOR_ID_`.
 fn vendors(text: &str) -> BTreeMap<String, u16> {
+    defines(text, "PCI_VENDOR_ID_")
+}
+
+/// The numbers that `text` defines, by what follows `prefix` in their names.
+fn defines(text: &str, prefix: &str) -> BTreeMap<String, u16> {
     let of_line = |line: &str| {
-        let mut words = words(line.strip_prefix("#define PCI_VENDOR_ID_")?);
-        Some((words.next()?.to_owned(), number(words.next()?)?))
+        let mut words = words(line.strip_prefix("#define ")?);
+        let name = words.next()?.strip_prefix(prefix)?;
+        Some((name.to_owned(), number(words.next()?)?))
     };
     text.lines().filter_map(of_line).collect()
 }
@@ -166,28 +198,103 @@ fn flags(body: &str, prefix: &str) -> Facts {
     flags_in(body, prefix).into_iter().map(|flag| (flag, BTreeSet::new())).collect()
 }
 
-/// Entries that begin with `PCI_DEVICE(VENDOR, DEVICE)` or `PCI_VDEVICE(VENDOR, DEVICE)`. One for a
-/// whole class has nothing to say.
-fn by_ids(body: &str, prefix: &str, vendors: &BTreeMap<String, u16>) -> Result<Facts, String> {
+/// Entries that begin with `PCI_DEVICE(VENDOR, DEVICE)`, `PCI_VDEVICE(VENDOR, DEVICE)` or
+/// `PCI_DEVICE_SUB(VENDOR, DEVICE, SUBVENDOR, SUBDEVICE)`; `flags` finds those of one in what
+/// follows. One for a whole class has nothing to say.
+fn by_ids(
+    body: &str,
+    vendors: &BTreeMap<String, u16>,
+    flags: impl Fn(&str) -> BTreeSet<String>,
+) -> Result<Facts, String> {
     let mut facts = Facts::new();
-    for entry in body.split("{ PCI_").skip(1) {
-        let Some((macro_name, rest)) = entry.split_once('(') else { continue };
-        if macro_name == "DEVICE_CLASS" {
+    for entry in body.split("{ PCI_").skip(1).filter(|entry| !entry.contains("ANY_ID,")) {
+        let (name, rest) = entry.split_once('(').unwrap_or((entry, ""));
+        if name == "DEVICE_CLASS" {
             continue;
         }
-        let ids = rest.split_once(')').map_or("", |(ids, _)| ids);
+        let (ids, rest) = rest.split_once(')').unwrap_or((rest, ""));
         let of_name =
             |word: &str| vendors.get(word.strip_prefix("PCI_VENDOR_ID_").unwrap_or(word)).copied();
-        let mut ids = words(ids).map(|word| number(word).or_else(|| of_name(word)));
-        let (Some(Some(vendor)), Some(Some(device)), None) = (ids.next(), ids.next(), ids.next())
-        else {
-            let entry = entry.trim();
-            return Err(format!("an entry that is none of a vendor and a device: PCI_{entry}"));
+        let ids: Vec<_> = words(ids).map(|word| number(word).or_else(|| of_name(word))).collect();
+        let key = match ids[..] {
+            [Some(vendor), Some(device)] => by_function(Function { vendor, device }, None),
+            [Some(vendor), Some(device), Some(by), Some(id)] => {
+                by_function(Function { vendor, device }, Some((by, id)))
+            }
+            _ => {
+                let entry = entry.trim();
+                return Err(format!("an entry that is none of a vendor and a device: PCI_{entry}"));
+            }
         };
-        let key = format!("{vendor:04x}:{device:04x}");
-        facts.entry(key).or_default().extend(flags_in(rest, prefix));
+        facts.entry(key).or_default().extend(flags(rest));
     }
     Ok(facts)
+}
+
+fn by_function(function: Function, subsystem: Option<(u16, u16)>) -> String {
+    let of = |(vendor, device)| format!(" of {}", Function { vendor, device });
+    format!("{function}{}", subsystem.map_or_else(String::new, of))
+}
+
+/// Of each kind of libata's controllers what is particular to it: flags of the host and of its
+/// links, and operations of its own. `text` gives some of them second names.
+fn flags_of_kinds(text: &str, body: &str, prefix: &str) -> Facts {
+    let mut kinds = Facts::new();
+    for entry in body.split("\n\t[").skip(1) {
+        let Some((name, rest)) = entry.split_once(']') else { continue };
+        let mut flags = flags_in(rest, prefix);
+        flags.extend(words(rest).filter(|word| word.starts_with("ATA_LFLAG_")).map(str::to_owned));
+        let operations = rest.split_once(".port_ops").and_then(|(_, rest)| words(rest).next());
+        flags.extend(operations.filter(|&name| name != USUAL_OPERATIONS).map(str::to_owned));
+        kinds.insert(name.to_owned(), flags);
+    }
+    // `SECOND = FIRST,` in the enumeration of kinds.
+    for (second, first) in text.lines().filter_map(|line| line.split_once('=')) {
+        let first = first.trim().trim_end_matches(',');
+        if let Some(flags) = kinds.get(first).cloned() {
+            kinds.insert(second.trim().to_owned(), flags);
+        }
+    }
+    kinds
+}
+
+/// The functions that `table` has in the source at `tree`.
+pub fn cards(tree: &Path, table: &CardTable) -> Result<BTreeSet<Function>, String> {
+    let CardTable { folder, file, name, ids } = table;
+    let vendors = vendors(&read_text(tree, VENDORS)?);
+    let devices = defines(&read_text(tree, &format!("{folder}/{ids}"))?, "");
+    let text = read_text(tree, &format!("{folder}/{file}"))?;
+    let body = body_of(&text, name, SourceKind::PciIds)
+        .ok_or_else(|| format!("{name} is not in {folder}/{file}"))?;
+    let functions: Result<BTreeSet<_>, _> = card_entries(body, &vendors, &devices).collect();
+    functions.and_then(|functions| match functions.is_empty() {
+        true => Err(format!("{name} has no entry that can be read")),
+        false => Ok(functions),
+    })
+}
+
+/// Entries `MACRO(VENDOR, DEVICE)`, or `MACRO(DEVICE)` where the macro is one of Intel's.
+fn card_entries<'t>(
+    body: &'t str,
+    vendors: &'t BTreeMap<String, u16>,
+    devices: &'t BTreeMap<String, u16>,
+) -> impl Iterator<Item = Result<Function, String>> + 't {
+    let entries = body.split('(').zip(body.split('(').skip(1));
+    entries.map(|(before, ids)| {
+        let macro_name = words(before).last().unwrap_or_default();
+        let ids: Vec<_> = words(ids.split_once(')').map_or(ids, |(ids, _)| ids)).collect();
+        let device = |word: &str| number(word).or_else(|| devices.get(word).copied());
+        let vendor =
+            |word: &str| vendors.get(word.strip_prefix("PCI_VENDOR_ID_").unwrap_or(word)).copied();
+        let function = match ids[..] {
+            [of] if macro_name.starts_with("INTEL_") => vendor("INTEL").zip(device(of)),
+            [by, of] => vendor(by).zip(device(of)),
+            _ => None,
+        };
+        function
+            .map(|(vendor, device)| Function { vendor, device })
+            .ok_or_else(|| format!("an entry that is no card: {macro_name}({})", ids.join(", ")))
+    })
 }
 
 fn by_string(vendor: &str, model: Option<&str>, firmware: Option<&str>) -> String {
@@ -276,7 +383,8 @@ mod tests {
     fn a_table_of_ids_is_read_with_names_of_vendors_and_without_its_class() {
         let vendors =
             vendors("#define PCI_VENDOR_ID_INTEL\t0x8086\n#define PCI_VENDOR_ID_APPLE 0x106b");
-        let facts = by_ids(&without_comments(IDS), "Q_", &vendors).unwrap();
+        let flags = |rest: &str| flags_in(rest, "Q_");
+        let facts = by_ids(&without_comments(IDS), &vendors, flags).unwrap();
         let wanted: [(&str, Vec<&str>); 3] = [
             ("106b:2001", vec!["ONE"]),
             ("144d:a80b", vec![]),
@@ -287,9 +395,57 @@ mod tests {
 
     #[test]
     fn an_entry_of_another_form_is_an_error_and_not_left_out() {
-        let entry = "{ PCI_DEVICE_SUB(0x1, 0x2, 0x3, 0x4) },";
-        assert!(by_ids(entry, "Q_", &BTreeMap::new()).is_err());
-        assert!(by_ids("{ PCI_VDEVICE(NOBODY, 0x2) },", "Q_", &BTreeMap::new()).is_err());
+        for entry in ["{ PCI_DEVICE_DATA(A, B, 0x3) },", "{ PCI_VDEVICE(NOBODY, 0x2) },"] {
+            assert!(by_ids(entry, &BTreeMap::new(), |_| BTreeSet::new()).is_err(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn controllers_have_the_flags_of_their_kind_by_each_of_its_names() {
+        let kinds = flags_of_kinds(
+            "enum {\n\tkind_third\t= kind_second,\n};",
+            "
+\t[kind_first] = {
+\t\t.flags\t= COMMON,
+\t\t.port_ops\t= &ahci_ops,
+\t},
+\t[kind_second] = {
+\t\tFLAGS(H_A | H_B),
+\t\t.link_flags\t= ATA_LFLAG_C,
+\t\t.port_ops\t= &its_ops,
+\t},",
+            "H_",
+        );
+        let all = vec!["A", "ATA_LFLAG_C", "B", "its_ops"];
+        let wanted = [("kind_first", vec![]), ("kind_second", all.clone()), ("kind_third", all)];
+        assert_eq!(found(&kinds), wanted);
+    }
+
+    #[test]
+    fn an_entry_for_a_subsystem_is_another_one_than_that_for_all() {
+        let body = "{ PCI_DEVICE_SUB(0x1, 0x2, 0x3, 0x4), Q_A }, { PCI_DEVICE(0x1, 0x2), Q_B },
+            { PCI_VENDOR_ID_A, PCI_ANY_ID, Q_C }, { PCI_ANY_ID, PCI_ANY_ID, Q_C }";
+        let facts = by_ids(body, &BTreeMap::new(), |rest| flags_in(rest, "Q_")).unwrap();
+        assert_eq!(
+            found(&facts),
+            [("0001:0002", vec!["B"]), ("0001:0002 of 0003:0004", vec!["A"])]
+        );
+    }
+
+    #[test]
+    fn cards_are_read_by_names_and_by_numbers_and_another_form_is_an_error() {
+        let (vendors, devices) = (
+            defines("#define PCI_VENDOR_ID_INTEL 0x8086", "PCI_VENDOR_ID_"),
+            defines("#define DEV_ID_X 0x10D3", ""),
+        );
+        let read = |body| card_entries(body, &vendors, &devices).collect::<Result<Vec<_>, _>>();
+        let body = "INTEL_CARD(0x1000),\n{ PCI_VDEVICE(INTEL, DEV_ID_X), board }, { 0, }";
+        let text: Vec<_> = read(body).unwrap().iter().map(Function::to_string).collect();
+        assert_eq!(text, ["8086:1000", "8086:10d3"]);
+        for body in ["CARD(0x1000)", "{ PCI_VDEVICE(INTEL, DEV_ID_Y) }", "{ PCI_DEVICE(1, 2, 3) }"]
+        {
+            assert!(read(body).is_err(), "{body}");
+        }
     }
 
     #[test]

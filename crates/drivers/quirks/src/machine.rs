@@ -1,15 +1,43 @@
 //! What an entry of a table is compared with: a PCI function, what the device says, the board.
 
-use std::fs;
 use std::path::Path;
+use std::{fmt, fs};
 
 /// A PCI function by its ids. [PCI 6.2.1, 6.2.4]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, serde::Serialize,
+)]
+#[serde(try_from = "String", into = "String")]
 pub struct Function {
     /// Vendor.
     pub vendor: u16,
     /// Device.
     pub device: u16,
+}
+
+/// `VENDOR:DEVICE`, each of four hexadecimal digits.
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:04x}", self.vendor, self.device)
+    }
+}
+
+impl From<Function> for String {
+    fn from(function: Function) -> Self {
+        function.to_string()
+    }
+}
+
+impl TryFrom<String> for Function {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = |text: &str| u16::from_str_radix(text, 16).ok().filter(|_| text.len() == 4);
+        let ids = text.split_once(':').and_then(|(vendor, device)| {
+            Some(Self { vendor: number(vendor)?, device: number(device)? })
+        });
+        ids.ok_or_else(|| format!("{text:?} is no VENDOR:DEVICE in hexadecimal"))
+    }
 }
 
 /// What a device says about itself once it runs; nothing before that.

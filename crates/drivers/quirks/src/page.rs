@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Class, Entry, Flag, SourceKind, Table};
+use crate::{Cards, Class, Entry, Flag, Function, SourceKind, Table};
 
 /// How the page begins.
 const HEAD: &str = "\
@@ -23,6 +23,17 @@ and to see what the source of another kernel has otherwise:
     ring3 quirks compare /usr/src/linux-source-6.12
 ";
 
+/// How the part about cards begins.
+const CARDS: &str = "
+## Network cards
+
+Cards that the kernel's drivers of Intel's gigabit cards take. What ring3 has no driver of its own
+for is driven by the kernel's, [hosted](hosting.md) in a process: `--driver dde:NAME` of `ring3 run
+net`, or `driver = \"dde:NAME\"` in a manifest. That driver has its own workarounds for each card.
+`ring3 devices` names the driver of each card of a machine. Intel's 2.5 Gbit/s cards (I225, I226)
+have neither.
+";
+
 impl Flag {
     /// What ring3 does about it, as the rest of a sentence whose subject that is.
     pub fn answer(&self) -> String {
@@ -33,10 +44,35 @@ impl Flag {
     }
 }
 
-/// The whole page, of `tables` with the names of their drivers.
-pub fn page<'t>(tables: impl IntoIterator<Item = (&'t str, &'t Table)>) -> String {
+/// The whole page, of `tables` with the names of their drivers, and of `cards`.
+pub fn page<'t>(tables: impl IntoIterator<Item = (&'t str, &'t Table)>, cards: &[Cards]) -> String {
     let sections = tables.into_iter().map(|(driver, table)| section(driver, table));
-    sections.fold(HEAD.to_owned(), |text, section| text + &section)
+    let text = sections.fold(HEAD.to_owned(), |text, section| text + &section);
+    text + &network_cards(cards)
+}
+
+/// Each card of the kernel's drivers, by who drives it.
+fn network_cards(cards: &[Cards]) -> String {
+    let mut text = CARDS.to_owned();
+    let list = |functions: &[Function]| {
+        functions.iter().map(Function::to_string).collect::<Vec<_>>().join(", ")
+    };
+    for Cards { driver, table, own, hosted } in cards {
+        let _ = write!(
+            text,
+            "\n### {driver}\n\n`{}` in `{}/{}`.\n{} ids: {} are driven by ring3's own driver, \
+             {} by `dde:{driver}`.\n\n| driver | ids |\n|---|---|\n",
+            table.name,
+            table.folder,
+            table.file,
+            own.len() + hosted.len(),
+            own.len(),
+            hosted.len(),
+        );
+        let _ = writeln!(text, "| ring3's own | {} |", list(own));
+        let _ = writeln!(text, "| `dde:{driver}` | {} |", list(hosted));
+    }
+    text
 }
 
 /// What ring3 makes of the device of an entry.
@@ -55,13 +91,18 @@ fn class(table: &Table, entry: &Entry) -> Class {
 }
 
 fn section(driver: &str, table: &Table) -> String {
-    let count = |wanted| table.entries.iter().filter(|entry| class(table, entry) == wanted).count();
+    let devices = |entry: &Entry| entry.ids.len().max(1);
+    let count = |wanted| {
+        let entries = table.entries.iter().filter(|entry| class(table, entry) == wanted);
+        entries.map(devices).sum::<usize>()
+    };
     let files: Vec<_> = table
         .linux
         .source
         .iter()
         .map(|source| match source.kind {
             SourceKind::Own => format!("and {}", source.file),
+            SourceKind::FlagsInFile => format!("`{}`", source.file),
             _ => format!("`{}` in `{}`", source.name, source.file),
         })
         .collect();
@@ -72,7 +113,7 @@ fn section(driver: &str, table: &Table) -> String {
          ring3, {} unclassified.\n",
         table.linux.version,
         files.join(",\n"),
-        table.entries.len(),
+        table.entries.iter().map(devices).sum::<usize>(),
         count(Class::Obeyed),
         count(Class::Refused),
         count(Class::Unconcerned),
@@ -124,6 +165,10 @@ fn known_by(entry: &Entry) -> String {
         (Some(vendor), Some(device)) => parts.push(format!("{vendor:04x}:{device:04x}")),
         (Some(vendor), None) => parts.push(format!("vendor {vendor:04x}")),
         _ => {}
+    }
+    parts.extend(entry.ids.iter().map(Function::to_string));
+    if let Some((vendor, device)) = entry.subsystem {
+        parts.push(format!("of {}", Function { vendor, device }));
     }
     if let Some(version) = entry.below_version {
         parts.push(format!("version before {}.{}", version >> 16, version >> 8 & 0xff));

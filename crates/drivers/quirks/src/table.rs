@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Board, Function, Overrides, Quirks, Strings, glob};
 
@@ -42,6 +42,10 @@ pub struct Source {
     pub file: String,
     /// Its name there.
     pub name: String,
+    /// What its names of flags begin with, if that is not the kernel's own prefix.
+    pub prefix: Option<String>,
+    /// Where the flags of the kinds are that its entries name.
+    pub kinds: Option<String>,
 }
 
 /// What is in a table of the kernel's.
@@ -50,8 +54,12 @@ pub struct Source {
 pub enum SourceKind {
     /// An enumeration of flags.
     Flags,
+    /// A file with an enumeration of flags that has no name; the table's name is the file's.
+    FlagsInFile,
     /// Entries by PCI ids.
     PciIds,
+    /// Entries by PCI ids, each of a kind that another table gives flags.
+    Kinds,
     /// Entries by vendor, model and firmware.
     Strings,
     /// A function that compares the names of boards.
@@ -63,11 +71,15 @@ pub enum SourceKind {
 }
 
 /// A flag.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flag {
     /// Its name in the kernel, without the prefix; none for a flag of ring3's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<String>,
+    /// The source that its name is from; the first one if none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// What ring3 makes of it.
     pub class: Class,
     /// What such a device does.
@@ -75,11 +87,12 @@ pub struct Flag {
     /// What the driver does, says, or why it has nothing to do.
     pub ring3: String,
     /// The test, `file: name`; for a flag that ring3 obeys or refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
 }
 
 /// What ring3 makes of a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// The driver obeys it, for devices that have it.
@@ -91,7 +104,7 @@ pub enum Class {
 }
 
 /// A device, or several. What is left out matches all.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// What it is, in words.
@@ -99,26 +112,40 @@ pub struct Entry {
     /// The source, by its name in the kernel.
     pub source: String,
     /// PCI vendor.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<u16>,
     /// PCI device.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<u16>,
+    /// Or several functions: `VENDOR:DEVICE` in hexadecimal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<Function>,
     /// PCI subsystem: vendor and device.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<(u16, u16)>,
     /// The model that the device says; a pattern, if it is of a table of drives or ring3's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The firmware that it says; as the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
     /// It follows an earlier version of the specification than this one, as its register says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub below_version: Option<u32>,
     /// Maker of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sys_vendor: Option<String>,
     /// The machine's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub product_name: Option<String>,
     /// Maker of the board.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub board_vendor: Option<String>,
     /// The board's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub board_name: Option<String>,
     /// Why it has no flag.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Its flags.
     pub flags: Vec<String>,
@@ -136,6 +163,9 @@ impl Table {
             if flag.test.is_none() && flag.class != Class::Unconcerned {
                 return Err(format!("flag {name} has no test"));
             }
+            if let Some(source) = flag.source.as_ref().filter(|source| !table.has_source(source)) {
+                return Err(format!("flag {name}: there is no source {source}"));
+            }
         }
         for entry in &table.entries {
             if let Some(flag) = entry.flags.iter().find(|flag| !table.flags.contains_key(*flag)) {
@@ -144,11 +174,15 @@ impl Table {
             if entry.flags.is_empty() != entry.note.is_some() {
                 return Err(format!("{}: it has either flags or a note", entry.what));
             }
-            if !table.linux.source.iter().any(|source| source.name == entry.source) {
+            if !table.has_source(&entry.source) {
                 return Err(format!("{}: there is no source {}", entry.what, entry.source));
             }
         }
         Ok(table)
+    }
+
+    fn has_source(&self, name: &str) -> bool {
+        self.linux.source.iter().any(|source| source.name == name)
     }
 
     /// What the source of `entry` is.
@@ -224,6 +258,7 @@ impl Entry {
         };
         id(self.vendor, function.vendor)
             && id(self.device, function.device)
+            && (self.ids.is_empty() || self.ids.contains(&function))
             && said(&self.model, strings.model)
             && said(&self.firmware, strings.firmware)
             && self.below_version.is_none_or(|end| strings.version.is_some_and(|is| is < end))

@@ -315,7 +315,69 @@ fn the_functions_that_hosted_drivers_take_are_those_of_the_kernels_modules() {
         aliases.lines().filter_map(of).collect()
     };
     for (name, ids) in ring3_driver::hosted::all().filter(|(_, ids)| !ids.is_empty()) {
-        let ids: BTreeSet<_> = ids.iter().cloned().collect();
+        let ids: BTreeSet<_> = ids.iter().map(ToString::to_string).collect();
         assert_eq!(ids, ids_of(&name.replace('-', "_")), "{name}");
     }
+}
+
+fn compare(tree: &std::path::Path, json: bool) -> std::process::Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ring3"));
+    command.args(["quirks", "compare"]).arg(tree).args(json.then_some("--json"));
+    command.output().unwrap()
+}
+
+#[test]
+#[ignore = "reads a kernel's source: make test"]
+fn the_tables_of_quirks_have_what_the_kernels_source_has() {
+    let output = compare(&Cache::open().unwrap().path("sources/6.12/source"), false);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((said.lines().count(), output.status.code()), (1, Some(0)), "{said}");
+}
+
+#[test]
+#[ignore = "reads a kernel's source: make test"]
+fn what_another_kernel_has_otherwise_is_said_and_has_an_exit_code_of_its_own() {
+    let source = Cache::open().unwrap().path("sources/6.12/source");
+    let tree = tempfile::tempdir().unwrap();
+    let tables = ring3_driver::registry::quirks().flat_map(|(_, table)| &table.linux.source);
+    let cards = ring3_driver::registry::cards().into_iter().flat_map(|cards| {
+        let table = cards.table;
+        [&table.file, &table.ids].map(|file| format!("{}/{file}", table.folder))
+    });
+    let files = tables
+        .filter(|table| table.kind != ring3_quirks::SourceKind::Own)
+        .map(|table| table.file.clone())
+        .chain(cards)
+        .chain(["include/linux/pci_ids.h".into()]);
+    for file in files {
+        let text = std::fs::read_to_string(source.join(&file)).unwrap();
+        let text = text
+            .replace(
+                "PCI_VDEVICE(ASMEDIA, 0x0612), board_ahci_43bit_dma",
+                "PCI_VDEVICE(ASMEDIA, 0x0613), board_ahci",
+            )
+            .replace("E1000_DEV_ID_I210_COPPER\t", "E1000_DEV_ID_I210_COPPER_OLD\t")
+            .replace(
+                "#define E1000_DEV_ID_I210_FIBER",
+                "#define E1000_DEV_ID_I210_COPPER 0x9999\n#define E1000_DEV_ID_I210_FIBER",
+            );
+        let copy = tree.path().join(&file);
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        std::fs::write(copy, text).unwrap();
+    }
+    let output = compare(tree.path(), true);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    for what in [
+        "ahci_pci_tbl 1b21:0613: ring3 does not know it",
+        "ahci_pci_tbl 1b21:0612: the kernel does not have it (43BIT_ONLY)",
+        "igb 8086:9999: ring3 does not know it",
+        "igb 8086:1533: the kernel does not have it",
+    ] {
+        assert!(said.contains(what), "{what}: {said}");
+    }
+    // A tree that is none is an error, which is no difference.
+    let output = compare(&tree.path().join("drivers"), false);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("kernel's source"), "{said}");
 }

@@ -77,6 +77,7 @@ prints_what_its_schema_says! {
     blk_check_prints_what_its_schema_says:
         "blk-check", "blk check --destroy --device sim:nvme --requests 20";
     net_info_prints_what_its_schema_says: "net-info", "net info --device sim:e1000";
+    quirks_show_prints_what_its_schema_says: "quirks-show", "quirks show";
     nvme_id_prints_what_its_schema_says: "nvme-id", "nvme id --device sim:nvme";
     nvme_smart_prints_what_its_schema_says: "nvme-smart", "nvme smart --device sim:nvme";
     nvme_errors_prints_what_its_schema_says: "nvme-errors", "nvme errors --device sim:nvme";

@@ -7,6 +7,7 @@ use ring3_spec::ahci::registers::{Control, Handoff};
 
 use super::port::Port;
 use super::process::Job;
+use super::quirk::{PortSwitches, Quirk};
 use super::shape::Shape;
 use crate::Bus;
 use crate::ata::Record;
@@ -33,6 +34,8 @@ pub struct AhciModel {
     /// It was restarted unasked, and the host has not enabled it again: what runs on does so
     /// without knowing.
     pub(super) estranged: bool,
+    /// What faults do to its ports.
+    pub(super) switches: PortSwitches,
 }
 
 impl AhciModel {
@@ -40,6 +43,7 @@ impl AhciModel {
     pub fn new(shape: Shape, faults: FaultPlan) -> Self {
         let mut model = Self {
             ports: Port::all(&shape),
+            switches: PortSwitches::all(shape.ports),
             handoff: Handoff(0).with_firmware(shape.handoff.into()),
             shape,
             faults,
@@ -94,7 +98,7 @@ impl AhciModel {
     pub(super) fn signal(&mut self, bus: &Bus) {
         if self.control.interrupts() != 0 {
             self.record.counters.interrupts += 1;
-            if !self.muted {
+            if !self.muted && !self.has(Quirk::BrokenMsi) {
                 bus.raise(0);
             }
         }
@@ -120,8 +124,10 @@ impl AhciModel {
         self.control = Control(0);
         self.pending = 0;
         self.reset_due = None;
-        for port in &mut self.ports {
+        self.forget_ports();
+        for (p, port) in self.ports.iter_mut().enumerate() {
             port.forget();
+            port.blocked = self.switches.blocked(p);
             (port.list, port.received) = (0, 0);
             if let Some(drive) = port.drive() {
                 drive.restart();

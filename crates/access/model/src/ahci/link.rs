@@ -30,8 +30,8 @@ impl Port {
         self.queued = 0;
         self.soft_reset = false;
         self.signature = NO_SIGNATURE;
-        if self.is().is_none() {
-            self.link = SataStatus(0);
+        if self.is().is_none() || self.blocked.is_some() {
+            self.link = self.blocked.filter(|_| self.is().is_some()).unwrap_or(SataStatus(0));
             self.task_file = NOBODY;
             self.greeting = None;
             return;

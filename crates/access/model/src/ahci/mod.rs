@@ -24,6 +24,7 @@ mod link;
 mod memory;
 mod port;
 mod process;
+mod quirk;
 mod receive;
 mod registers;
 mod shape;
@@ -32,6 +33,7 @@ pub use super::ata::{
     Counters, DriveShape, FAULT_FLUSH, FAULT_LOG, FAULT_READ, FAULT_WRITE, Link, Quirk, Statistics,
 };
 pub use controller::AhciModel;
+pub use quirk::Quirk as HbaQuirk;
 pub use shape::Shape;
 
 use ring3_device::Error;
@@ -81,8 +83,9 @@ const FAULTS: [&str; 22] = [
 /// `multiple=16`, `text=plain` (or `wild`), `wide=on` (64-bit addresses), `msi=on`, `cdrom=off` (in
 /// the port behind the disks), `multiplier=off` (in the last port), `handoff=off` (firmware owns
 /// the controller at first), `ready=0us` (time that a reset takes), `id=8086:2922` (PCI vendor and
-/// device), `model=` and `firmware=` (strings of each disk), `quirk=` (a [`Quirk`], several with
-/// `+`), and `fault=`, which is described [there](super::fault).
+/// device), `model=` and `firmware=` (strings of each disk), `quirk=` (a [`Quirk`] of each disk,
+/// several with `+`), `hba=` (a [`HbaQuirk`], several with `+`), and `fault=`, which is described
+/// [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimAhci, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| AhciModel::new(shape, plan))

@@ -68,6 +68,8 @@ pub(super) struct Port {
     pub(super) reset_since: Option<Instant>,
     /// A frame has set the drive's software reset bit.
     pub(super) soft_reset: bool,
+    /// What the link shows by a fault of the controller, whatever is plugged in.
+    pub(super) blocked: Option<SataStatus>,
 }
 
 impl Port {
@@ -94,6 +96,7 @@ impl Port {
             greeting: None,
             reset_since: None,
             soft_reset: false,
+            blocked: None,
         }
     }
 

@@ -37,7 +37,7 @@ impl AhciModel {
         } else if at(offset, registers::INTERRUPT_STATUS) {
             self.pending
         } else if at(offset, registers::PORTS) {
-            u32::MAX >> (32 - self.shape.ports)
+            self.switches.implemented
         } else if at(offset, registers::VERSION) {
             VERSION
         } else if at(offset, registers::CAPABILITIES2) {
@@ -68,6 +68,8 @@ impl AhciModel {
             self.set_level(bus);
         } else if at(offset, registers::INTERRUPT_STATUS) {
             self.acknowledge(bus, value);
+        } else if at(offset, registers::PORTS) {
+            self.write_ports(value);
         } else if at(offset, registers::HANDOFF) && self.shape.handoff {
             // Firmware gives way at once. [AHCI 10.6.3]
             self.handoff = Handoff(0).with_system(Handoff(value).system());
@@ -308,6 +310,18 @@ impl Model for AhciModel {
         if width == 8 {
             self.write_dword(bus, offset + 4, (value >> 32) as u32);
         }
+    }
+
+    fn config_read(&mut self, _: &Bus, offset: u64, width: usize) -> Option<u32> {
+        self.ports_on(offset, width)
+    }
+
+    fn config_write(&mut self, bus: &Bus, offset: u64, width: usize, value: u32) -> bool {
+        let is_switch = self.ports_on(offset, width).is_some();
+        if is_switch {
+            self.switch_ports(bus, value as u16);
+        }
+        is_switch
     }
 
     fn reset(&mut self, bus: &Bus) {

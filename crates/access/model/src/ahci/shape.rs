@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ring3_device::Error;
 
+use super::quirk::{QUIRKS, Quirk};
 use crate::Timing;
 use crate::ata::{self, DriveShape, Link};
 use crate::options::{Options, duration, number};
@@ -38,6 +39,8 @@ pub struct Shape {
     pub ready: Duration,
     /// When commands that are about data are done.
     pub timing: Timing,
+    /// Its own faults.
+    pub quirks: Vec<Quirk>,
 }
 
 impl Default for Shape {
@@ -56,6 +59,7 @@ impl Default for Shape {
             handoff: false,
             ready: Duration::ZERO,
             timing: Timing::Inline,
+            quirks: Vec::new(),
         }
     }
 }
@@ -63,7 +67,7 @@ impl Default for Shape {
 /// Vendor and device of ICH9's, which QEMU has too.
 const ID: (u16, u16) = (0x8086, 0x2922);
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "id",
     "disks",
     "ports",
@@ -75,6 +79,7 @@ const KEYS: [&str; 13] = [
     "cdrom",
     "multiplier",
     "handoff",
+    "hba",
     "ready",
     "fault",
 ];
@@ -111,6 +116,7 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
         handoff: options.switch("handoff", false)?,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
         timing: options.timing()?,
+        quirks: options.quirks("hba", &QUIRKS)?,
     };
     let wanted = shape.disks + u8::from(shape.cdrom) + u8::from(shape.multiplier);
     if wanted > shape.ports {

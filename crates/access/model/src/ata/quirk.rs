@@ -18,6 +18,8 @@ pub enum Quirk {
     NcqCorrupts,
     /// Data of a write of more than 128 blocks are damaged.
     Over128Corrupts,
+    /// Data of a write of more than 255 blocks are damaged.
+    Over255Corrupts,
     /// Data of a write of more than 1024 blocks are damaged.
     Over1024Corrupts,
     /// TRIM frees other blocks.
@@ -31,10 +33,11 @@ pub enum Quirk {
 }
 
 /// All of them by their names.
-pub(super) const QUIRKS: [(&str, Quirk); 8] = [
+pub(super) const QUIRKS: [(&str, Quirk); 9] = [
     ("dma-corrupts", Quirk::DmaCorrupts),
     ("ncq-corrupts", Quirk::NcqCorrupts),
     ("over-128-corrupts", Quirk::Over128Corrupts),
+    ("over-255-corrupts", Quirk::Over255Corrupts),
     ("over-1024-corrupts", Quirk::Over1024Corrupts),
     ("trim-corrupts", Quirk::TrimCorrupts),
     ("long-trim-fails", Quirk::LongTrimFails),
@@ -55,6 +58,7 @@ impl Quirk {
             Self::DmaCorrupts => writes == Some(How::Dma),
             Self::NcqCorrupts => writes == Some(How::Queued),
             Self::Over128Corrupts => is_longer(128),
+            Self::Over255Corrupts => is_longer(255),
             Self::Over1024Corrupts => is_longer(1024),
             // The first range is another one than it was.
             Self::TrimCorrupts => task.command == opcode::DATA_SET_MANAGEMENT,

@@ -165,7 +165,7 @@ pub(crate) fn of_options(options: &Options<'_>, default: DriveShape) -> Result<D
             .map(|asked| if lba48 { asked } else { Statistics::Off })?,
         wild_text: options.wild_text()?,
         strings: options.strings()?,
-        quirks: options.quirks(&QUIRKS)?,
+        quirks: options.quirks("quirk", &QUIRKS)?,
         ..default
     };
     if !lba48 && bytes >> shape.block_shift > ring3_spec::ata::LBA28_SECTORS {

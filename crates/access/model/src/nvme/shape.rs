@@ -193,7 +193,7 @@ impl Shape {
             )?,
             id: options.id(ID)?,
             strings: options.strings()?,
-            quirks: options.quirks(&QUIRKS)?,
+            quirks: options.quirks("quirk", &QUIRKS)?,
             version: options.get("version", "1.0, 1.1 or 2.1", default.version, |text| {
                 VERSIONS.iter().find(|(name, _)| *name == text).map(|(_, version)| *version)
             })?,

@@ -4,14 +4,14 @@ use crate::fields;
 use crate::register::{Reg, Ro, Rw};
 
 /// What the controller can. [AHCI 3.1.1]
-pub const CAPABILITIES: Reg<Capabilities, Ro> = Reg::at(0x00);
+pub const CAPABILITIES: Reg<Capabilities, Rw> = Reg::at(0x00);
 /// Global control. [AHCI 3.1.2]
 pub const CONTROL: Reg<Control, Rw> = Reg::at(0x04);
 /// A bit for each port with an interrupt pending; cleared by a one, after the port's own status.
 /// [AHCI 3.1.3]
 pub const INTERRUPT_STATUS: Reg<u32, Rw> = Reg::at(0x08);
 /// A bit for each port that there is. [AHCI 3.1.4]
-pub const PORTS: Reg<u32, Ro> = Reg::at(0x0c);
+pub const PORTS: Reg<u32, Rw> = Reg::at(0x0c);
 /// Version, for example 0x0001_0301. [AHCI 3.1.5]
 pub const VERSION: Reg<u32, Ro> = Reg::at(0x10);
 /// What else it can. [AHCI 3.1.10]

@@ -1,4 +1,4 @@
-//! The quirks of ATA drives. `quirks.toml` has the reasons, and the drives.
+//! The quirks of ATA drives and AHCI controllers. `quirks.toml` has the reasons, and the devices.
 
 use std::sync::LazyLock;
 
@@ -33,6 +33,23 @@ pub(super) const BROKEN_FUA: &str = "broken-fua";
 /// FUA writes through: somebody has tried it.
 pub(super) const TRUSTED_FUA: &str = "trusted-fua";
 
+/// The controller must get one command at a time for each drive.
+pub(super) const HBA_BROKEN_NCQ: &str = "hba-broken-ncq";
+/// The controller's messages do not work.
+pub(super) const HBA_BROKEN_MSI: &str = "hba-broken-msi";
+/// The controller reaches addresses of 32 bits.
+pub(super) const HBA_32_BIT: &str = "hba-32-bit";
+/// The controller reaches addresses of 43 bits.
+pub(super) const HBA_43_BIT: &str = "hba-43-bit";
+/// The controller takes no command of more sectors.
+pub(super) const HBA_255_SECTORS: &str = "hba-255-sectors";
+/// The controller's ports may be off after its reset.
+pub(super) const HBA_PORTS_OFF: &str = "hba-ports-off";
+/// The controller's links get stuck, unless its ports are switched off and on.
+pub(super) const HBA_LINK_STUCK: &str = "hba-link-stuck";
+/// The controller has one port.
+pub(super) const HBA_ONE_PORT: &str = "hba-one-port";
+
 /// ATI's number among the vendors of PCI devices.
 const ATI: u16 = 0x1002;
 
@@ -43,7 +60,13 @@ pub fn table() -> &'static Table {
     &TABLE
 }
 
-/// The quirks of the drive that describes itself by `data`, behind the controller `device`.
+/// The quirks of the controller `device`.
+pub(super) fn of_controller(device: &dyn Device, options: &Options) -> Result<Quirks, Error> {
+    quirks::of(table(), device, Strings::default(), &options.quirks)
+}
+
+/// The quirks of the drive that describes itself by `data`, and those of the controller `device`
+/// that it is behind.
 pub(super) fn of(
     device: &dyn Device,
     data: &ata::Identify,
@@ -99,6 +122,14 @@ mod tests {
             BROKEN_LOG_DIRECTORY,
             BROKEN_FUA,
             TRUSTED_FUA,
+            HBA_BROKEN_NCQ,
+            HBA_BROKEN_MSI,
+            HBA_32_BIT,
+            HBA_43_BIT,
+            HBA_255_SECTORS,
+            HBA_PORTS_OFF,
+            HBA_LINK_STUCK,
+            HBA_ONE_PORT,
         ]);
         assert_eq!(asked, table().obeyed().collect());
     }

@@ -3,12 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ring3_class::block::Info;
-use ring3_device::irq::IrqKind;
-use ring3_device::{Device, Error};
-use ring3_spec::ahci;
-
-use super::super::{Identity, Level, Options};
+use super::super::{Identity, Level, Options, quirks};
 use super::drive::Drive;
 use super::hba::{self, Hba};
 use super::interrupts::Vector;
@@ -17,6 +12,9 @@ use super::probe::{self, Found};
 use super::saved::SavedPort;
 use crate::disk::Controller as _;
 use crate::lifetime::{ControllerState, StopFailed};
+use ring3_class::block::Info;
+use ring3_device::irq::IrqKind;
+use ring3_device::{Device, Error};
 
 /// An AHCI controller with its drives.
 ///
@@ -81,19 +79,21 @@ impl Controller {
     /// if it cannot reach the memory that the device was opened with. Drives that cannot be disks
     /// are no failure: see [`refused`](Self::refused).
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self, Error> {
-        let hba = match Hba::take_over(device.bar(ahci::BAR)?) {
+        let quirks = quirks::of_controller(&*device, &options)?;
+        let hba = match Hba::take_over(&*device, quirks.clone()) {
             Err(error @ Error::Timeout { .. }) => {
                 tracing::warn!("{}: {error}; resetting the function", device.name());
                 device.reset().map_err(|_| error)?;
-                Hba::take_over(device.bar(ahci::BAR)?)?
+                Hba::take_over(&*device, quirks)?
             }
             other => other?,
         };
         hba::confine(device.name(), device.dma(), hba.limit())?;
         device.set_bus_master(true)?;
         let mut found = Found::default();
-        let vector = probe::all(&*device, &hba, &options, &mut found)
-            .and_then(|()| Vector::enable(&*device, options.interrupts, found.seats.len()));
+        let vector = probe::all(&*device, &hba, &options, &mut found).and_then(|()| {
+            Vector::enable(&*device, options.interrupts, found.seats.len(), &hba.quirks)
+        });
         let vector = match vector {
             Ok(vector) => vector,
             Err(error) => {

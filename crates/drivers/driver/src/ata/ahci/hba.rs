@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use ring3_device::dma::Dma;
 use ring3_device::{Bar, Deadline, Device, Error, Registers, poll_until};
+use ring3_quirks::Quirks;
 use ring3_spec::ahci::registers::{
     self, CAPABILITIES, CAPABILITIES2, CONTROL, Capabilities, Control, HANDOFF, INTERRUPT_STATUS,
     PORTS, RESET_MILLIS,
 };
-use ring3_spec::ahci::{MAX_PORTS, port};
+use ring3_spec::ahci::{self, MAX_PORTS, port};
 
+use super::super::quirks::{HBA_32_BIT, HBA_43_BIT, HBA_LINK_STUCK, HBA_ONE_PORT, HBA_PORTS_OFF};
 use super::port::is_link_change;
 use crate::lifetime::{StopFailed, stop_function};
 
@@ -18,45 +20,74 @@ use crate::lifetime::{StopFailed, stop_function};
 const HANDOFF_TIME: Duration = Duration::from_millis(25);
 /// If it does, within this.
 const HANDOFF_BUSY: Duration = Duration::from_secs(2);
+/// PCS in the configuration space of Intel's controllers: a bit for each port that is switched on.
+/// [ICH9 15.1.34]
+const PORTS_ON: u64 = 0x92;
+/// Ports whose links got stuck are off for this long, and have this long afterwards. [Linux,
+/// ahci_avn_hardreset]
+const OFF_TIME: Duration = Duration::from_secs(1);
+const ON_TIME: Duration = Duration::from_millis(30);
 
 /// A host bus adapter.
 pub(super) struct Hba {
     registers: Registers,
     pub(super) capabilities: Capabilities,
+    /// PI: a bit for each port that it says to have.
+    implemented: u32,
+    /// Those of them that are used.
     ports: u32,
     /// Ports that had nothing to notice before the reset.
     empty: u32,
+    /// How it is otherwise than the specification.
+    pub(super) quirks: Quirks,
 }
 
 impl Hba {
-    /// Takes the controller from whoever had it, and stops whatever runs on it.
-    pub(super) fn take_over(bar: Bar) -> Result<Self, Error> {
-        let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
-        registers.read_alive(CAPABILITIES)?;
-        let mut hba = Self { registers, capabilities: Capabilities(0), ports: 0, empty: 0 };
+    /// Takes the controller `device`, which has `quirks`, from whoever had it, and stops whatever
+    /// runs on it.
+    pub(super) fn take_over(device: &dyn Device, quirks: Quirks) -> Result<Self, Error> {
+        let registers = Self::registers(device)?;
+        let capabilities = registers.read_alive(CAPABILITIES)?;
+        let (implemented, ports) = (0, 0);
+        let mut hba = Self { registers, capabilities, implemented, ports, empty: 0, quirks };
         hba.enable();
         hba.take_from_firmware();
         hba.empty = hba.empty_ports();
-        hba.reset()?;
-        // What firmware wrote into it once survives a reset, so this is read afterwards. [AHCI
-        // 3.1.1, 3.1.4]
-        let capabilities = hba.registers.read(CAPABILITIES);
-        let ports = hba.registers.read_alive(PORTS)?;
+        // Firmware writes these two once. They should survive a reset of the controller; those that
+        // forget them are told again. [AHCI 3.1.1, 3.1.4; Linux, ahci_save_initial_config]
+        hba.capabilities = hba.registers.read(CAPABILITIES);
+        let most = hba.capabilities.ports_0based() + 1;
+        hba.implemented = match hba.registers.read(PORTS) {
+            // A reset of the function may have wiped what firmware wrote.
+            0 => u32::MAX >> (32 - most),
+            // All ones are 32 ports.
+            ports => ports,
+        };
+        hba.reset(device)?;
         // More ports than CAP.NP says, or beyond the BAR: those that fit are used.
-        let most = capabilities.ports_0based() as usize + 1;
-        let usable = hba.in_bar(ports).take(most);
-        let ports = usable.fold(0, |mask, index| mask | 1 << index);
-        if ports == 0 {
-            return Err(Error::Protocol("the controller says that it has no ports (PI)".into()));
-        }
-        Ok(Self { capabilities, ports, ..hba })
+        let most = if hba.quirks.has(HBA_ONE_PORT) { 1 } else { most as usize };
+        let usable = hba.in_bar(hba.implemented).take(most);
+        hba.ports = usable.fold(0, |mask, index| mask | 1 << index);
+        Ok(hba)
+    }
+
+    fn registers(device: &dyn Device) -> Result<Registers, Error> {
+        Registers::new(device.bar(ahci::BAR)?, registers::LEN + u64::from(port::STRIDE))
     }
 
     /// The controller that another process has left, with the `capabilities` and the `ports` that
     /// it had; [`Error::Invalid`] if it has others.
-    pub(super) fn resume(bar: Bar, capabilities: u32, ports: u32) -> Result<Self, Error> {
-        let registers = Registers::new(bar, registers::LEN + u64::from(port::STRIDE))?;
-        let there = (registers.read_alive(CAPABILITIES)?.0, registers.read_alive(PORTS)? & ports);
+    pub(super) fn resume(
+        device: &dyn Device,
+        quirks: Quirks,
+        capabilities: u32,
+        ports: u32,
+    ) -> Result<Self, Error> {
+        let registers = Self::registers(device)?;
+        let capabilities_there = registers.read_alive(CAPABILITIES)?.0;
+        // All ones are 32 ports.
+        let implemented = registers.read(PORTS);
+        let there = (capabilities_there, implemented & ports);
         let last = u64::from(32 - ports.leading_zeros());
         if there != (capabilities, ports)
             || registers::LEN + last * u64::from(port::STRIDE) > registers.bar().len()
@@ -65,7 +96,8 @@ impl Hba {
                         device anew";
             return Err(Error::Invalid(text.into()));
         }
-        Ok(Self { registers, capabilities: Capabilities(capabilities), ports, empty: 0 })
+        let capabilities = Capabilities(capabilities);
+        Ok(Self { registers, capabilities, implemented, ports, empty: 0, quirks })
     }
 
     /// Those of `ports` that the BAR has room for.
@@ -156,9 +188,9 @@ impl Hba {
             || self.registers.read_alive(port::interrupt_status(index)).map_or(true, is_link_change)
     }
 
-    /// Resets the controller and all ports. When this succeeds, it starts no transfer. [AHCI
-    /// 10.4.3]
-    pub(super) fn reset(&self) -> Result<(), Error> {
+    /// Resets the controller `device` and all ports. When this succeeds, it starts no transfer.
+    /// [AHCI 10.4.3]
+    pub(super) fn reset(&self, device: &dyn Device) -> Result<(), Error> {
         self.enable();
         self.registers.write(CONTROL, Control(0).with_enabled(1).with_reset(1));
         poll_until(
@@ -175,6 +207,38 @@ impl Hba {
             },
         )?;
         self.enable();
+        self.restore();
+        self.switch_ports_on(device)
+    }
+
+    /// Tells a controller that forgets it in a reset what firmware has told it.
+    fn restore(&self) {
+        if self.registers.read(CAPABILITIES) != self.capabilities {
+            self.registers.write(CAPABILITIES, self.capabilities);
+        }
+        if self.registers.read(PORTS) != self.implemented {
+            self.registers.write(PORTS, self.implemented);
+        }
+    }
+
+    /// Switches the ports on that a reset of the controller may have switched off.
+    fn switch_ports_on(&self, device: &dyn Device) -> Result<(), Error> {
+        let is_stuck = self.quirks.has(HBA_LINK_STUCK);
+        if !is_stuck && !self.quirks.has(HBA_PORTS_OFF) {
+            return Ok(());
+        }
+        let ports = self.implemented & 0xffff;
+        let before = device.config_read(PORTS_ON, 2);
+        if is_stuck {
+            device.config_write(PORTS_ON, 2, before & !ports)?;
+            std::thread::sleep(OFF_TIME);
+        }
+        if is_stuck || before & ports != ports {
+            device.config_write(PORTS_ON, 2, before | ports)?;
+        }
+        if is_stuck {
+            std::thread::sleep(ON_TIME);
+        }
         Ok(())
     }
 
@@ -197,7 +261,13 @@ impl Hba {
 
     /// Where the addresses that it can reach end.
     pub(super) fn limit(&self) -> u64 {
-        if self.capabilities.wide() == 1 { u64::MAX } else { 1 << 32 }
+        if self.capabilities.wide() == 0 || self.quirks.has(HBA_32_BIT) {
+            1 << 32
+        } else if self.quirks.has(HBA_43_BIT) {
+            1 << 43
+        } else {
+            u64::MAX
+        }
     }
 
     /// Another handle to the registers.
@@ -212,9 +282,10 @@ pub(super) fn confine(name: &str, dma: &Dma, limit: u64) -> Result<(), Error> {
     if dma.confine(limit) {
         return Ok(());
     }
+    let bits = limit.ilog2();
     let text = format!(
-        "{name} reaches only addresses of 32 bits (CAP.S64A = 0) and its memory lies above them: \
-        open it with below=4G"
+        "{name} reaches only addresses of {bits} bits (CAP.S64A or a quirk) and its memory lies \
+        above them: open it with below=4G"
     );
     Err(Error::Unsupported(text))
 }
@@ -223,10 +294,10 @@ pub(super) fn confine(name: &str, dma: &Dma, limit: u64) -> Result<(), Error> {
 /// and resets the function. When this succeeds, nothing that was started before can write to
 /// memory. Bus mastering may be off afterwards.
 pub(super) fn stop(device: &dyn Device, hba: &Hba) -> Result<(), StopFailed> {
-    let Err(error) = hba.reset() else { return Ok(()) };
+    let Err(error) = hba.reset(device) else { return Ok(()) };
     stop_function(device, error)?;
     // A function that was reset is no AHCI controller before it is told so.
-    hba.reset().map_err(|error| StopFailed { error, quiesced: true })
+    hba.reset(device).map_err(|error| StopFailed { error, quiesced: true })
 }
 
 #[cfg(test)]

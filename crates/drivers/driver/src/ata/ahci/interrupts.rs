@@ -11,9 +11,11 @@
 
 use std::sync::Arc;
 
-use ring3_device::irq::{FanOut, Irq, IrqControl, IrqKind};
+use ring3_device::irq::{FanOut, Irq, IrqControl, IrqKind, IrqLimits};
 use ring3_device::{Device, Error};
+use ring3_quirks::Quirks;
 
+use super::super::quirks::HBA_BROKEN_MSI;
 use super::port::PortInterruptMask;
 use crate::Interrupts;
 
@@ -33,8 +35,13 @@ impl Vector {
         device: &dyn Device,
         wanted: Interrupts,
         drives: usize,
+        quirks: &Quirks,
     ) -> Result<Self, Error> {
-        let Some((kind, _)) = wanted.choose(device.irq_limits())? else { return Ok(Self::Polled) };
+        let mut limits = device.irq_limits();
+        if quirks.has(HBA_BROKEN_MSI) {
+            limits = IrqLimits { msi: 0, msix: 0, ..limits };
+        }
+        let Some((kind, _)) = wanted.choose(limits)? else { return Ok(Self::Polled) };
         let mut vectors = device.irqs(kind, 1)?;
         let Some(irq) = vectors.pop() else {
             return Err(Error::Protocol(format!("no vector came of {kind:?} interrupts")));

@@ -16,6 +16,7 @@ use ring3_device::{Deadline, Error};
 use ring3_spec::ata::Signature;
 
 use super::super::Identity;
+use super::super::quirks::HBA_LINK_STUCK;
 use super::port::{NOTICE, Port};
 use super::queue::PortQueue;
 use super::recovery::OWN;
@@ -124,7 +125,8 @@ impl PortQueue {
             noticed = self.port.has_drive(Port::link_deadline(), self.shared.options.link_timeout);
         }
         match noticed {
-            Err(Error::Timeout { .. }) => Ok(false),
+            // A link that stays without communication needs a reset of the controller.
+            Err(Error::Timeout { .. }) if !self.shared.hba.quirks.has(HBA_LINK_STUCK) => Ok(false),
             noticed => noticed,
         }
     }

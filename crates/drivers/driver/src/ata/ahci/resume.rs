@@ -17,9 +17,9 @@ use ring3_class::Saved;
 use ring3_class::block::Info;
 use ring3_device::dma::{Claims, PersistentWords};
 use ring3_device::{Device, Error};
-use ring3_spec::ahci::{self, MAX_REGION_BYTES};
+use ring3_spec::ahci::MAX_REGION_BYTES;
 
-use super::super::AHCI;
+use super::super::{AHCI, quirks};
 use super::controller::{AhciShared, Controller, DiskPort};
 use super::drive::Drive;
 use super::hba::{self, Hba};
@@ -79,7 +79,8 @@ impl Controller {
         AHCI.check(&*device)?;
         let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
         state.options.poll = poll.unwrap_or(state.options.poll);
-        let hba = Hba::resume(device.bar(ahci::BAR)?, state.capabilities, state.ports)?;
+        let quirks = quirks::of_controller(&*device, &state.options)?;
+        let hba = Hba::resume(&*device, quirks, state.capabilities, state.ports)?;
         hba::confine(device.name(), device.dma(), hba.limit())?;
         let mut claims = Claims::new(device.dma().arena());
         let lifetime = ControllerState::resume(device.name(), state.generation)?;
@@ -90,7 +91,7 @@ impl Controller {
                 DiskPort::resume(seat, &hba, (&mut claims, device.dma().arena().persistent_words()))
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let vector = Vector::enable(&*device, state.options.interrupts, seats.len())?;
+        let vector = Vector::enable(&*device, state.options.interrupts, seats.len(), &hba.quirks)?;
         if vector.kind() != state.interrupts || state.options.timeout.is_zero() {
             let (name, now, then) = (device.name(), vector.kind(), state.interrupts);
             return Err(Error::Invalid(format!(
