@@ -3,7 +3,7 @@
 //!
 //! # References
 //! - `[SYSFS]` Linux, `Documentation/ABI/testing/sysfs-bus-pci`: `driver_override`,
-//!   `drivers_probe`, `unbind`
+//!   `drivers_probe`, `unbind`, `link/l1_aspm`
 //!
 //! `driver_override` names one driver for one function. (`new_id` would name a driver for every
 //! function of that kind, the system disk's twin included.) What was there before is kept in
@@ -29,7 +29,16 @@ pub struct BindReport {
     pub now: Option<String>,
     /// A module that had to be loaded.
     pub loaded: Option<String>,
+    /// For a function whose link must not save power (ASPM): each state that it could, and whether
+    /// it was switched off.
+    pub link: Vec<(&'static str, Result<(), String>)>,
 }
+
+/// Functions whose link must not save power, vendor and device: the 82574L loses completions then,
+/// and the bus. [Linux, e1000_82574_info]
+const AWAKE: [(u16, u16); 1] = [(0x8086, 0x10d3)];
+/// Files of a link's power states. [SYSFS]
+const LINK_STATES: [&str; 2] = ["l0s_aspm", "l1_aspm"];
 
 /// A function that did not get the driver that it should have.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +80,7 @@ pub fn bind(
     let function = Function::read(host, address).map_err(|obstacle| obstacle.at(address))?;
     let before = function.driver.clone();
     if function.way() == Some(way) {
-        return Ok(BindReport { address, before: before.clone(), now: before, loaded: None });
+        return Ok(unchanged(address, before));
     }
     if let Some(obstacle) = in_the_way(host, &function, way) {
         return Err(obstacle.at(address).into());
@@ -84,7 +93,10 @@ pub fn bind(
         remember(host, address, &now)?;
     }
     match rebind(host, address, way.driver(), before.as_deref(), usage) {
-        Ok(()) => Ok(BindReport { address, before, now: Some(way.driver().into()), loaded }),
+        Ok(()) => {
+            let link = keep_link_awake(host, &function);
+            Ok(BindReport { address, before, now: Some(way.driver().into()), loaded, link })
+        }
         // What was asked last may still be done; to ask more would mean to wait for that.
         Err(BindError::Refused { step, source, .. })
             if source.kind() == io::ErrorKind::TimedOut =>
@@ -109,14 +121,39 @@ pub fn bind(
 pub fn unbind(host: &Host, address: Address) -> Result<BindReport, BindError> {
     let UnbindPlan { before, is_done, load, .. } = plan_unbind(host, address)?;
     if is_done {
-        return Ok(BindReport { address, before: before.clone(), now: before, loaded: None });
+        return Ok(unchanged(address, before));
     }
     // If the module has another name than its driver, the kernel's choice below will do.
     let loaded = load.filter(|module| host.kernel().load_module(module).is_ok());
     restore(host, address, &recall(host, address), before.as_deref())?;
     forget(host, address);
     let now = Function::read(host, address).ok().and_then(|function| function.driver);
-    Ok(BindReport { address, before, now, loaded })
+    Ok(BindReport { address, before, now, loaded, link: Vec::new() })
+}
+
+fn unchanged(address: Address, driver: Option<String>) -> BindReport {
+    BindReport { address, before: driver.clone(), now: driver, loaded: None, link: Vec::new() }
+}
+
+/// Switches off what the link of `function` could do to save power, if it must not. A process that
+/// drives it cannot: that is the kernel's. The kernel's own driver does the same by itself.
+fn keep_link_awake(host: &Host, function: &Function) -> Vec<(&'static str, Result<(), String>)> {
+    if !AWAKE.contains(&(function.vendor, function.device)) {
+        return Vec::new();
+    }
+    let off = |state| {
+        let path = format!("sys/bus/pci/devices/{}/link/{state}", function.address);
+        match fs::OpenOptions::new().write(true).open(host.path(&path)) {
+            // The kernel has no file for what the link cannot do.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            file => Some((
+                state,
+                file.and_then(|mut file| io::Write::write_all(&mut file, b"0"))
+                    .map_err(|error| error.to_string()),
+            )),
+        }
+    };
+    LINK_STATES.into_iter().filter_map(off).collect()
 }
 
 /// What [`unbind`] would do.

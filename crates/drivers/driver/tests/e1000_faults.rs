@@ -302,6 +302,39 @@ fn a_damaged_nvm_is_refused_with_what_to_do() {
     assert!(error.contains("NVM is damaged") && error.contains("write it again"), "{error}");
 }
 
+/// The address of the card `options`, and the rules that its opening has broken.
+fn opened(options: &str) -> (String, Vec<String>) {
+    let device = sim::open(&format!("sim:e1000,{options}").parse().unwrap(), MEMORY).unwrap();
+    let handle = device.handle();
+    let nic = E1000::open(Arc::new(device), Options::default()).unwrap();
+    (nic.info().mac.to_string(), handle.violations())
+}
+
+#[test]
+fn each_port_of_a_card_has_its_own_address() {
+    assert_eq!(opened("port=0").0, "52:54:00:12:34:56");
+    assert_eq!(opened("port=1").0, "52:54:00:12:34:57");
+}
+
+#[test]
+fn an_nvm_that_reads_wrongly_once_is_read_again() {
+    assert_eq!(opened("nvm=flaky").0, "52:54:00:12:34:56");
+}
+
+#[test]
+fn firmware_that_has_nvm_and_phy_is_waited_for() {
+    let start = Instant::now();
+    assert_eq!(opened("firmware=60ms").1, Vec::<String>::new());
+    assert!(start.elapsed() >= Duration::from_millis(60));
+}
+
+#[test]
+fn firmware_that_never_gives_nvm_and_phy_back_does_not_keep_the_card() {
+    let (address, broken) = opened("firmware=60s");
+    assert_eq!(address, "52:54:00:12:34:56");
+    assert!(broken.iter().any(|rule| rule.contains("MDIO_SW")), "{broken:?}");
+}
+
 #[test]
 fn the_registry_finds_the_card_by_its_ids() {
     let device = Arc::new(sim::open(&"sim:e1000".parse().unwrap(), MEMORY).unwrap());

@@ -28,7 +28,11 @@ fn buffer(nic: &dyn Nic) -> Packet {
 /// A queue with 16 buffers to receive into, one packet that has come, and one that was sent and not
 /// returned.
 fn left() -> Left {
-    let device = sim::open(&"sim:e1000".parse().unwrap(), MEMORY).unwrap();
+    left_of("sim:e1000")
+}
+
+fn left_of(uri: &str) -> Left {
+    let device = sim::open(&uri.parse().unwrap(), MEMORY).unwrap();
     let handle = device.handle();
     let device: Arc<dyn Device> = Arc::new(device);
     let nic = E1000::open(device.clone(), Options::default()).unwrap();
@@ -36,6 +40,14 @@ fn left() -> Left {
     handle.inject(&frame(1));
     let packet = buffer(&nic);
     leave(&device, handle, nic, queue, packet, E1000::detach)
+}
+
+#[test]
+fn the_second_port_of_a_card_goes_on_in_the_next_process() {
+    let left = left_of("sim:e1000,port=1");
+    let opened = Driver::resume(left.device.clone(), &Settings::default(), &left.card).unwrap();
+    let Offer::Nic(nic) = &opened.offers[0] else { panic!("a card is a card") };
+    assert_eq!(nic.info().mac.to_string(), "52:54:00:12:34:57");
 }
 
 #[test]
@@ -47,11 +59,11 @@ fn a_card_goes_on_in_the_next_process_with_what_came_and_went_and_is_never_reset
     let Offer::Nic(nic) = &opened.offers[0] else { panic!("a card is a card") };
     let mut queue = nic.resume_queues(from_ref(&left.queue)).unwrap().remove(0);
     assert_eq!(left.device.dma().arena().unclaimed(), []);
-    // Only EERD is written, to see that it is the same card.
+    // Only EERD is written, to see that it is the same card, and who has the NVM, before and after.
     let asked = left.handle.counters().writes - writes;
     assert_eq!(
         (queue.outstanding(), asked),
-        ((16, 1), nvm::CHECKED_WORDS.into()),
+        ((16, 1), u64::from(nvm::CHECKED_WORDS) + 2),
         "somebody wrote a register"
     );
     left.handle.inject(&frame(3));

@@ -96,7 +96,13 @@ fn hold(host: &Host, address: Address, may_bind: bool) -> Result<(), String> {
             {address}"
         ));
     }
-    bind(host, address, PassthroughDriver::Vfio, None).map(drop).map_err(|error| error.to_string())
+    let done = bind(host, address, PassthroughDriver::Vfio, None);
+    for (state, off) in done.map_err(|error| error.to_string())?.link {
+        if let Err(error) = off {
+            tracing::warn!("{address}: {state} of its link stays on: {error}; it may hang");
+        }
+    }
+    Ok(())
 }
 
 /// The function of `found`, if there is one. A serial number is what a drive says of itself: where

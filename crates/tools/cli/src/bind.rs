@@ -59,6 +59,16 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
     let done =
         bind(&host, args.address, args.driver, if args.force { Some(&mut told) } else { None })?;
     outln!("{}", describe(&done));
+    for (state, off) in &done.link {
+        match off {
+            Ok(()) => outln!("{}: {state} of its link is off: it hangs with that", args.address),
+            Err(error) => errln!(
+                "{}: {state} of its link cannot be switched off ({error}), and it may hang with \
+                 that: boot with pcie_aspm=off",
+                args.address
+            ),
+        }
+    }
     match args.driver {
         PassthroughDriver::Vfio => share_group(&host, args.address, owner)?,
         PassthroughDriver::Uio => warn_of_uio(&host, args.address),
@@ -359,6 +369,7 @@ mod tests {
             before: Some("nvme".into()),
             now: Some("vfio-pci".into()),
             loaded: Some("vfio-pci".into()),
+            link: Vec::new(),
         };
         assert_eq!(describe(&done), "loaded the module vfio-pci\n0000:01:00.0: nvme -> vfio-pci");
     }

@@ -55,6 +55,7 @@ pub struct E1000Model {
     pub(super) violations: Violations,
     /// Interrupts that a storm has still to send, and where.
     pub(super) storm: Option<(u16, u32)>,
+    pub(super) powered_on: Instant,
 }
 
 /// What is done later.
@@ -107,6 +108,7 @@ impl E1000Model {
             counters: Counters::default(),
             violations: Violations::default(),
             storm: None,
+            powered_on: Instant::now(),
         };
         model.set_defaults();
         model
@@ -114,7 +116,8 @@ impl E1000Model {
 
     /// The registers after a reset, with what the NVM says. [82574 4.6.1, 10.2]
     fn set_defaults(&mut self) {
-        let mac = self.shape.mac;
+        let mut mac = self.shape.mac;
+        mac[5] ^= self.shape.port;
         let registers = &mut self.registers;
         registers.clear();
         registers.set(general::CONTROL, Control(0).with_full_duplex(1).with_speed(2));
@@ -197,7 +200,11 @@ impl E1000Model {
 
     pub(super) fn status(&self) -> Status {
         let master = self.registers.get(general::CONTROL).master_disable() == 0;
-        let status = Status(0).with_full_duplex(1).with_speed(2).with_master(master.into());
+        let status = Status(0)
+            .with_full_duplex(1)
+            .with_speed(2)
+            .with_port(self.shape.port.into())
+            .with_master(master.into());
         if self.linked { status.with_link(1) } else { status }
     }
 

@@ -34,7 +34,7 @@ mod store;
 mod transmit;
 
 pub use controller::{Counters, E1000Model};
-pub use shape::Shape;
+pub use shape::{Nvm, Shape};
 
 use ring3_device::{Error, OpenOptions, Uri};
 
@@ -77,7 +77,8 @@ const FAULTS: [&str; 14] = [
 /// [handle](E1000Handle); or `mirror`: what is sent comes back with its addresses exchanged; or
 /// `cable/NAME`: the other model of the process with the same name), `link=on`, `vectors=5` (MSI-X;
 /// 0 for none), `ready=0us` (time that a reset takes), `nvm=good` (or `bad`: its checksum is
-/// wrong), and `fault=`, which is described [there](super::fault).
+/// wrong; or `flaky`: the first time), `port=0` (or 1), `firmware=0us` (time for which firmware has
+/// NVM and PHY), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimE1000, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| E1000Model::new(shape, plan))

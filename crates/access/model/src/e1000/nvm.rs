@@ -3,7 +3,7 @@
 use ring3_spec::e1000::general::Mdi;
 use ring3_spec::e1000::{nvm, phy};
 
-use super::shape::Shape;
+use super::shape::{Nvm, Shape};
 
 /// The identifier of the PHY in an 82574. [82574 10.3]
 const PHY_ID: (u16, u16) = (0x0141, 0x0cb1);
@@ -15,7 +15,7 @@ pub(super) fn words(shape: &Shape) -> [u16; nvm::CHECKED_WORDS as usize] {
         *word = u16::from_le_bytes([bytes[0], bytes[1]]);
     }
     let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
-    words[words.len() - 1] = nvm::SUM.wrapping_sub(sum) ^ u16::from(!shape.good_nvm);
+    words[words.len() - 1] = nvm::SUM.wrapping_sub(sum) ^ u16::from(shape.nvm != Nvm::Good);
     words
 }
 

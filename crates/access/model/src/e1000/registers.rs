@@ -3,12 +3,13 @@
 
 use std::time::Instant;
 
-use ring3_spec::e1000::general::{self, Control, Mdi};
+use ring3_spec::e1000::general::{self, Control, ExtendedConfiguration, Mdi};
 use ring3_spec::e1000::interrupt::{self, Causes};
 use ring3_spec::e1000::{self as spec, nvm, receive, statistics, transmit};
 use ring3_spec::register::Reg;
 
 use super::controller::E1000Model;
+use super::shape::{Nvm, Shape};
 use crate::{BarLayout, Bus, Identity, Model, MsixLayout};
 
 const QUEUES: u32 = 2;
@@ -52,9 +53,19 @@ impl E1000Model {
         } else if at(offset, general::STATUS)
             || (statistics::FIRST..statistics::END).contains(&offset)
         {
+        } else if at(offset, general::EXTENDED_CONFIGURATION) {
+            let asked = ExtendedConfiguration(value);
+            let is_free = self.powered_on.elapsed() >= self.shape.firmware;
+            let owned = asked.with_software_owns(asked.software_owns() & u32::from(is_free));
+            self.registers.set(general::EXTENDED_CONFIGURATION, owned);
         } else if at(offset, general::NVM_READ) {
-            let word =
-                self.nvm.get(nvm::Read(value).address() as usize).copied().unwrap_or(u16::MAX);
+            self.must_own("the NVM");
+            let at = nvm::Read(value).address() as usize;
+            let word = self.nvm.get(at).copied().unwrap_or(u16::MAX);
+            if at + 1 == self.nvm.len() && self.shape.nvm == Nvm::Flaky {
+                // The next time the checksum is right.
+                self.nvm = super::nvm::words(&Shape { nvm: Nvm::Good, ..self.shape.clone() });
+            }
             if nvm::Read(value).start() != 0 {
                 self.registers.set(
                     general::NVM_READ,
@@ -62,6 +73,7 @@ impl E1000Model {
                 );
             }
         } else if at(offset, general::MDI) {
+            self.must_own("the PHY");
             let done = self.phy.access(Mdi(value), self.linked);
             self.registers.set(general::MDI, done);
             self.update_link(bus);
@@ -78,8 +90,24 @@ impl E1000Model {
             if at(offset, receive::CONTROL) {
                 self.store(bus, false);
             } else if at(offset, transmit::CONTROL) {
+                let kept = self.registers.get(general::EXPRESS_CONTROL2).keep_completions();
+                if transmit::Control(value).enable() != 0 && kept == 0 {
+                    self.record_violation(
+                        "the transmitter is enabled while completions may get lost (GCR2 bit 0)"
+                            .into(),
+                    );
+                }
                 (0..QUEUES).for_each(|queue| self.send(bus, queue));
             }
+        }
+    }
+
+    /// Notes that the host uses `what` without having asked firmware for it.
+    fn must_own(&mut self, what: &str) {
+        if self.registers.get(general::EXTENDED_CONFIGURATION).software_owns() == 0 {
+            self.record_violation(format!(
+                "{what} is used while EXTCNF_CTRL.MDIO_SW is clear [82574 10.2.2]"
+            ));
         }
     }
 

@@ -14,8 +14,13 @@ use crate::wire::{self, WireShape};
 pub struct Shape {
     /// The address in its NVM.
     pub mac: [u8; 6],
-    /// Whether the checksum of the NVM is right.
-    pub good_nvm: bool,
+    /// How the NVM reads.
+    pub nvm: Nvm,
+    /// Which port of the card it is, 0 or 1: the address of the second one differs from the NVM's
+    /// in the last bit.
+    pub port: u8,
+    /// How long firmware has NVM and PHY after power-on.
+    pub firmware: Duration,
     /// What is at the other end.
     pub wire: WireShape,
     /// Whether the link comes up.
@@ -32,7 +37,9 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             mac: [0x52, 0x54, 0x00, 0x12, 0x34, 0x56],
-            good_nvm: true,
+            nvm: Nvm::Good,
+            port: 0,
+            firmware: Duration::ZERO,
             wire: WireShape::Test,
             link: true,
             vectors: MSIX_VECTORS,
@@ -42,7 +49,19 @@ impl Default for Shape {
     }
 }
 
-const KEYS: [&str; 7] = ["mac", "wire", "link", "vectors", "ready", "nvm", "fault"];
+/// How an NVM reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nvm {
+    /// As it was written.
+    Good,
+    /// With a wrong checksum.
+    Bad,
+    /// With a wrong checksum the first time.
+    Flaky,
+}
+
+const KEYS: [&str; 9] =
+    ["mac", "wire", "link", "vectors", "ready", "nvm", "port", "firmware", "fault"];
 
 /// The shape that `uri` describes.
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
@@ -58,11 +77,14 @@ pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
             default.mac,
             mac,
         )?,
-        good_nvm: options.get("nvm", "good or bad", true, |text| match text {
-            "good" => Some(true),
-            "bad" => Some(false),
+        nvm: options.get("nvm", "good, bad or flaky", Nvm::Good, |text| match text {
+            "good" => Some(Nvm::Good),
+            "bad" => Some(Nvm::Bad),
+            "flaky" => Some(Nvm::Flaky),
             _ => None,
         })?,
+        port: options.get("port", "0 or 1", 0, |text| number(text).filter(|port| *port < 2))? as u8,
+        firmware: options.get("firmware", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
         wire: options.get("wire", "test, mirror or cable/NAME", default.wire, wire::shape)?,
         link: options.switch("link", true)?,
         vectors: options.get("vectors", "0 to 5", default.vectors, vectors)?,

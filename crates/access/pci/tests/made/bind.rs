@@ -32,6 +32,26 @@ fn a_bound_function_has_vfio_pci_and_an_override_of_its_own() {
 }
 
 #[test]
+fn a_card_that_hangs_when_its_link_saves_power_is_bound_with_that_off() {
+    let machine = machine();
+    let states = ["l0s_aspm", "l1_aspm", "clkpm"]
+        .map(|state| format!("sys/bus/pci/devices/{DISK}/link/{state}"));
+    states.iter().for_each(|state| machine.file(state, "1"));
+    let bound = |device| {
+        machine.file(&format!("sys/bus/pci/devices/{DISK}/device"), device);
+        let done = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None);
+        unbind(&machine.host(), DISK.parse().unwrap()).unwrap();
+        let read = |state| std::fs::read_to_string(machine.path(state)).unwrap();
+        (done.unwrap().link, states.each_ref().map(|state| read(state)).concat())
+    };
+    assert_eq!(bound("0x10c9\n"), (vec![], "111".into()));
+    assert_eq!(bound("0x10d3\n"), (vec![("l0s_aspm", Ok(())), ("l1_aspm", Ok(()))], "001".into()));
+    states.iter().for_each(|state| std::fs::remove_file(machine.path(state)).unwrap());
+    let done = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None);
+    assert_eq!(done.unwrap().link, []);
+}
+
+#[test]
 fn no_other_function_of_the_same_kind_is_touched() {
     let machine = machine();
     machine.function("0000:02:00.0", Some(8), Some("nvme"));

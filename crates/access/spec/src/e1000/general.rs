@@ -24,6 +24,16 @@ pub const FLOW_ADDRESS_HIGH: Reg<u32, Rw> = Reg::at(0x002c);
 pub const FLOW_TYPE: Reg<u32, Rw> = Reg::at(0x0030);
 /// VET: type of VLAN frames, 0x8100. [82574 10.2.2]
 pub const VLAN_TYPE: Reg<u32, Rw> = Reg::at(0x0038);
+/// EXTCNF_CTRL: who has the PHY and the NVM, driver or firmware. 82574L. [82574 10.2.2]
+pub const EXTENDED_CONFIGURATION: Reg<ExtendedConfiguration, Rw> = Reg::at(0x0f00);
+/// GCR: how the card uses PCI Express. [82574 10.2.2]
+pub const EXPRESS_CONTROL: Reg<ExpressControl, Rw> = Reg::at(0x5b00);
+/// SWSM: held while [`RESOURCES`] is changed. 82576. [82576 8.16.1]
+pub const SEMAPHORE: Reg<Semaphore, Rw> = Reg::at(0x5b50);
+/// SW_FW_SYNC: who has what ports and firmware share. 82576. [82576 8.16.2]
+pub const RESOURCES: Reg<Resources, Rw> = Reg::at(0x5b5c);
+/// GCR2: more of it. 82574L. The data sheet does not have it. [Linux, e1000_initialize_hw_bits]
+pub const EXPRESS_CONTROL2: Reg<ExpressControl2, Rw> = Reg::at(0x5b64);
 /// PBA: KiB of the packet buffer that are the receiver's; the rest is the transmitter's. [82574
 /// 10.2.2]
 pub const PACKET_BUFFER: Reg<PacketBuffer, Rw> = Reg::at(0x1000);
@@ -75,6 +85,8 @@ fields! {
         full_duplex, with_full_duplex: 0..=0;
         /// LU: the link is up.
         link, with_link: 1..=1;
+        /// LAN ID: which port of the card it is. 82576. [82576 8.2.2]
+        port, with_port: 3..=2;
         /// TXOFF: a pause frame has stopped the transmitter.
         paused, with_paused: 4..=4;
         /// SPEED: of the link; 2 and 3 are 1000 Mb/s.
@@ -112,6 +124,8 @@ fields! {
     pub struct ControlExtended(u32) {
         /// EE_RST: read the NVM as after power-on.
         nvm_reset, with_nvm_reset: 13..=13;
+        /// Reserved: one in a card that runs. 82574L. [Linux, e1000_initialize_hw_bits]
+        reserved_one, with_reserved_one: 22..=22;
         /// EIAME: a message masks its causes that IAM names. 82574L. [82574 7.4.5]
         auto_mask, with_auto_mask: 24..=24;
         /// IAME: reading or writing ICR masks the causes that IAM names. [82574 7.4.5]
@@ -120,6 +134,59 @@ fields! {
         driver_loaded, with_driver_loaded: 28..=28;
         /// PBA_support: a message clears its pending bit itself. 82574L.
         pending_clear, with_pending_clear: 31..=31;
+    }
+}
+
+fields! {
+    /// EXTCNF_CTRL. [82574 10.2.2]
+    pub struct ExtendedConfiguration(u32) {
+        /// MDIO SW ownership: a driver has the PHY and the NVM. It stays zero while firmware has
+        /// them.
+        software_owns, with_software_owns: 5..=5;
+    }
+}
+
+fields! {
+    /// GCR. [82574 10.2.2]
+    pub struct ExpressControl(u32) {
+        /// Reserved: one in a card that runs. 82574L. [Linux, e1000_initialize_hw_bits]
+        reserved_one, with_reserved_one: 22..=22;
+    }
+}
+
+fields! {
+    /// GCR2. [Linux, e1000_initialize_hw_bits]
+    pub struct ExpressControl2(u32) {
+        /// Completions do not get lost. Without it they may, above all with ASPM, and the
+        /// transmitter hangs then.
+        keep_completions, with_keep_completions: 0..=0;
+    }
+}
+
+fields! {
+    /// SWSM. [82576 8.16.1]
+    pub struct Semaphore(u32) {
+        /// SMBI: a driver has it. Reading it sets it.
+        driver, with_driver: 0..=0;
+        /// SWESMBI: drivers have it. It stays zero while firmware has it.
+        software, with_software: 1..=1;
+    }
+}
+
+fields! {
+    /// SW_FW_SYNC. [82576 8.16.2]
+    pub struct Resources(u32) {
+        /// What drivers have: [`nvm_and_phy`](Self::nvm_and_phy).
+        software, with_software: 15..=0;
+        /// The same of firmware.
+        firmware, with_firmware: 31..=16;
+    }
+}
+
+impl Resources {
+    /// The NVM, and the PHY of `port`.
+    pub const fn nvm_and_phy(port: u32) -> u32 {
+        1 | 2 << (port & 1)
     }
 }
 
@@ -177,6 +244,9 @@ pub const AUTO_READ_MILLIS: u64 = 5;
 /// Transfers that are under way end within this after CTRL.GIO_MASTER_DISABLE, in milliseconds.
 /// [82574 5.2]
 pub const MASTER_MILLIS: u64 = 100;
+/// Others have the NVM or the PHY no longer than this, in milliseconds. [82576 4.7; as long as
+/// Linux waits]
+pub const OWNERSHIP_MILLIS: u64 = 1000;
 /// An access to the PHY ends within this, in microseconds: 64 bits at 2.5 MHz, many times over.
 /// [82574 10.2.2]
 pub const MDI_MICROS: u64 = 10_000;

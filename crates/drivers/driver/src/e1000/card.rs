@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ring3_class::net::{Filter, Link};
+use ring3_class::net::{Filter, Link, Mac};
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
 use ring3_spec::e1000::general::{self, Control, ControlExtended, Status};
 use ring3_spec::e1000::interrupt::{self, Causes};
@@ -22,6 +22,8 @@ const VLAN_TYPE: u32 = 0x8100;
 pub(super) struct Card {
     registers: Registers,
     pub(super) family: Family,
+    /// The address in its NVM.
+    pub(super) nvm: Mac,
     pub(super) filter: Filter,
     /// The queues that are open, by their number.
     pub(super) rings: Vec<Option<Rings>>,
@@ -40,6 +42,7 @@ impl Card {
         Ok(Self {
             registers,
             family: variant.family,
+            nvm: Mac::default(),
             filter: Filter::default(),
             rings,
             spread: 1,
@@ -167,7 +170,13 @@ impl Card {
         match self.family {
             Family::I8254x => {}
             Family::I82574 => {
+                // Its errata: without these, completions get lost and the transmitter hangs.
+                let express = registers.read(general::EXPRESS_CONTROL);
+                registers.write(general::EXPRESS_CONTROL, express.with_reserved_one(1));
+                let express = registers.read(general::EXPRESS_CONTROL2);
+                registers.write(general::EXPRESS_CONTROL2, express.with_keep_completions(1));
                 let extended = ControlExtended(0)
+                    .with_reserved_one(1)
                     .with_driver_loaded(1)
                     .with_pending_clear(1)
                     .with_mask_on_read(1);

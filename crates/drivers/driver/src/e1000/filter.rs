@@ -62,7 +62,7 @@ fn place(registers: &Registers, range: Range<u32>, wanted: &[Mac]) {
     }
 }
 
-fn read_address(registers: &Registers, index: u32) -> Option<Mac> {
+pub(super) fn read_address(registers: &Registers, index: u32) -> Option<Mac> {
     let high = registers.read(receive::address_high(index));
     let ([a, b, c, d], [e, f, ..]) =
         (registers.read(receive::address_low(index)).to_le_bytes(), high.0.to_le_bytes());

@@ -4,15 +4,46 @@ use std::time::Duration;
 
 use ring3_class::net::Mac;
 use ring3_device::{Deadline, Error, poll_until};
-use ring3_spec::e1000::general::{self, Mdi};
+use ring3_spec::e1000::general::{self, Mdi, Resources, Semaphore};
 use ring3_spec::e1000::{nvm, phy};
 
 use super::card::Card;
+use super::filter;
 use super::variant::Family;
 
+/// Attempts at reading the NVM: behind a link that saves power the first may fail. [Linux,
+/// e1000_probe]
+const NVM_ATTEMPTS: u32 = 3;
+
 impl Card {
-    /// The address that the card was made with. [82574 6.1]
-    pub(super) fn address(&self) -> Result<Mac, Error> {
+    /// The address of the card's port, which it has from its NVM after a reset. A card with several
+    /// ports has one NVM; what its first words say is the address of one of them.
+    pub(super) fn port_address(&mut self) -> Result<Mac, Error> {
+        let of_nvm = self.nvm_address()?;
+        let of_port = filter::read_address(self.registers(), 0);
+        let is_usable = |mac: &Mac| !mac.is_group() && *mac != Mac::default();
+        Ok(of_port.filter(is_usable).unwrap_or(of_nvm))
+    }
+
+    /// The address in the NVM, which is whole. [82574 6.1]
+    pub(super) fn nvm_address(&mut self) -> Result<Mac, Error> {
+        let address = self.owning_nvm_and_phy(|| {
+            let mut attempts = 1;
+            loop {
+                match self.checked_address() {
+                    Err(Error::Unsupported(why)) if attempts < NVM_ATTEMPTS => {
+                        tracing::debug!("{why}: it is read again");
+                        attempts += 1;
+                    }
+                    read => return read,
+                }
+            }
+        })?;
+        self.nvm = address;
+        Ok(address)
+    }
+
+    fn checked_address(&self) -> Result<Mac, Error> {
         let mut sum = 0u16;
         let mut address = [0; 6];
         for word in 0..nvm::CHECKED_WORDS {
@@ -53,6 +84,91 @@ impl Card {
         )
     }
 
+    /// Does `access` to NVM and PHY while neither firmware nor another port uses them.
+    fn owning_nvm_and_phy<T>(&self, access: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        match poll_until(
+            Deadline::after(Duration::from_millis(general::OWNERSHIP_MILLIS)),
+            "the card's NVM and PHY, which firmware or another port has",
+            || Ok(self.acquire()?.then_some(())),
+        ) {
+            // Who has died with them never gives them back.
+            Err(error @ Error::Timeout { .. }) => {
+                tracing::warn!("{error}; they are used nevertheless");
+            }
+            owned => owned?,
+        }
+        let done = access();
+        self.release()?;
+        done
+    }
+
+    /// Whether NVM and PHY are the driver's from now on.
+    fn acquire(&self) -> Result<bool, Error> {
+        let registers = self.registers();
+        match self.family {
+            Family::I8254x => Ok(true),
+            Family::I82574 => {
+                let before = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
+                registers.write(general::EXTENDED_CONFIGURATION, before.with_software_owns(1));
+                let now = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
+                Ok(now.software_owns() == 1)
+            }
+            Family::I82576 => {
+                let wanted = Resources::nvm_and_phy(self.status()?.port());
+                self.with_semaphore(|resources| {
+                    let is_free = (resources.software() | resources.firmware()) & wanted == 0;
+                    let taken = resources.with_software(resources.software() | wanted);
+                    is_free.then_some(taken)
+                })
+            }
+        }
+    }
+
+    /// Gives NVM and PHY back.
+    fn release(&self) -> Result<(), Error> {
+        let registers = self.registers();
+        match self.family {
+            Family::I8254x => Ok(()),
+            Family::I82574 => {
+                let before = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
+                registers.write(general::EXTENDED_CONFIGURATION, before.with_software_owns(0));
+                Ok(())
+            }
+            Family::I82576 => {
+                let ours = Resources::nvm_and_phy(self.status()?.port());
+                self.with_semaphore(|resources| {
+                    Some(resources.with_software(resources.software() & !ours))
+                })
+                .map(drop)
+            }
+        }
+    }
+
+    /// Has `change` change who has what, if the semaphore that guards it is free; whether it was
+    /// changed. [82576 4.7]
+    fn with_semaphore(
+        &self,
+        change: impl FnOnce(Resources) -> Option<Resources>,
+    ) -> Result<bool, Error> {
+        let registers = self.registers();
+        if registers.read_alive(general::SEMAPHORE)?.driver() == 1 {
+            return Ok(false);
+        }
+        // The read has set it.
+        let held = Semaphore(0).with_driver(1).with_software(1);
+        registers.write(general::SEMAPHORE, held);
+        let changed = if registers.read_alive(general::SEMAPHORE)?.software() == 1 {
+            change(registers.read_alive(general::RESOURCES)?)
+        } else {
+            None
+        };
+        if let Some(resources) = changed {
+            registers.write(general::RESOURCES, resources);
+        }
+        registers.write(general::SEMAPHORE, Semaphore(0));
+        Ok(changed.is_some())
+    }
+
     /// Does an access to the PHY. [82574 10.2.2, MDIC]
     fn mdi(&self, access: Mdi) -> Result<u16, Error> {
         self.registers().write(general::MDI, access.with_phy(Mdi::INTERNAL));
@@ -75,6 +191,10 @@ impl Card {
 
     /// The PHY's identifier; powers it up and lets it negotiate. [802.3 22.2.4]
     pub(super) fn start_phy(&self) -> Result<u32, Error> {
+        self.owning_nvm_and_phy(|| self.power_up_phy())
+    }
+
+    fn power_up_phy(&self) -> Result<u32, Error> {
         let read = |register: u8| {
             self.mdi(Mdi(0).with_register(register.into()).with_operation(Mdi::READ))
         };
@@ -94,9 +214,11 @@ impl Card {
         if self.status()?.link() == 1 {
             return Ok(());
         }
-        let register = Mdi(0).with_register(phy::CONTROL.into());
-        let control = phy::Control(self.mdi(register.with_operation(Mdi::READ))?);
-        let control = control.with_power_down(0).with_negotiate(1).with_restart(1);
-        self.mdi(register.with_operation(Mdi::WRITE).with_data(control.0.into())).map(drop)
+        self.owning_nvm_and_phy(|| {
+            let register = Mdi(0).with_register(phy::CONTROL.into());
+            let control = phy::Control(self.mdi(register.with_operation(Mdi::READ))?);
+            let control = control.with_power_down(0).with_negotiate(1).with_restart(1);
+            self.mdi(register.with_operation(Mdi::WRITE).with_data(control.0.into())).map(drop)
+        })
     }
 }

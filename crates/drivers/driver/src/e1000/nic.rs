@@ -65,7 +65,7 @@ impl E1000 {
         // Whoever had it before may have left it running: it is stopped before it may reach for
         // memory again.
         card.stop(&*device).map_err(|StopFailed { error, .. }| error)?;
-        let mac = card.address()?;
+        let mac = card.port_address()?;
         let phy = card.start_phy()?;
         tracing::debug!("{}: {mac}, PHY {phy:#010x}", device.name());
         device.set_bus_master(true)?;

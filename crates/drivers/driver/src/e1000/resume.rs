@@ -237,6 +237,7 @@ impl E1000 {
         let state = SavedCard {
             model: shared.info.model.clone(),
             mac: shared.info.mac,
+            nvm: Some(card.nvm).filter(|nvm| *nvm != shared.info.mac),
             options: shared.options.clone(),
             filter: card.filter.clone(),
             vectors: shared.vectors.count(),
@@ -267,7 +268,7 @@ impl E1000 {
         let mut card = Card::new(&*device, variant)?;
         let invalid =
             |what: &str| Error::Invalid(format!("{}: {what}: open the card anew", device.name()));
-        if state.model != variant.model || card.address()? != state.mac {
+        if state.model != variant.model || card.nvm_address()? != state.nvm.unwrap_or(state.mac) {
             return Err(invalid("the saved state is of another card"));
         }
         for saved in &state.queues {

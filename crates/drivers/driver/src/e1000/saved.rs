@@ -22,6 +22,9 @@ pub(super) struct SavedCard {
     /// Its model, and the address that it was made with: by these another card is told apart.
     pub(super) model: String,
     pub(super) mac: Mac,
+    /// The address in its NVM, if its port has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) nvm: Option<Mac>,
     pub(super) options: Options,
     pub(super) filter: Filter,
     /// Interrupts that are enabled.
