@@ -16,7 +16,7 @@
 use std::fs;
 use std::io;
 
-use crate::{Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage};
+use crate::{Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage, examine};
 
 /// What was done, for the user to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,6 +195,15 @@ fn in_the_way(host: &Host, function: &Function, way: PassthroughDriver) -> Optio
             return Some(Obstacle::NoIommu);
         }
         PassthroughDriver::Uio if let Err(obstacle) = function.check_untranslated(host) => {
+            return Some(obstacle);
+        }
+        PassthroughDriver::Uio if let Some(obstacle) = examine::lockdown(host) => {
+            return Some(obstacle);
+        }
+        PassthroughDriver::Vfio
+            if let Some(group) = function.iommu_group
+                && let Some(obstacle) = examine::reserved_memory(host, group) =>
+        {
             return Some(obstacle);
         }
         _ => {}

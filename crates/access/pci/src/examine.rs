@@ -100,6 +100,7 @@ fn uio_checks(host: &Host, function: &Function) -> Vec<(&'static str, Result<Str
     };
     let mut checks = vec![
         ("protection", function.check_untranslated(host).map(|()| protection.into())),
+        ("lockdown", lockdown(host).map_or_else(|| Ok("none".into()), Err)),
         ("interrupt", Ok(pin.into())),
     ];
     if let Some(file) = uio_file(host, function.address) {
@@ -133,8 +134,43 @@ fn group_checks(
         false => Err(Obstacle::GroupNotViable { group: number, blockers }),
     };
     let mut checks = vec![("IOMMU group", viable)];
+    for (what, obstacle) in [
+        ("reserved memory", reserved_memory(host, number)),
+        ("physical function", physical_function(host, function)),
+    ] {
+        checks.push((what, obstacle.map_or_else(|| Ok("none in the way".into()), Err)));
+    }
     checks.extend(file_checks(host, function, &format!("dev/vfio/{number}")));
     checks
+}
+
+/// Memory that firmware uses through functions of `group`: RMRR of Intel's IOMMU, unity maps of
+/// AMD's. What the kernel calls relaxable is no obstacle. [Linux, sysfs-kernel-iommu_groups]
+pub(crate) fn reserved_memory(host: &Host, group: u32) -> Option<Obstacle> {
+    let text = host.text(&format!("sys/kernel/iommu_groups/{group}/reserved_regions"))?;
+    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    let range = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [first, last, "direct"] => number(first).zip(number(last)),
+        _ => None,
+    };
+    let ranges: Vec<_> = text.lines().filter_map(range).collect();
+    (!ranges.is_empty()).then_some(Obstacle::ReservedMemory { group, ranges })
+}
+
+/// The function that `function` is a virtual one of, if a process could have that, too.
+pub(crate) fn physical_function(host: &Host, function: &Function) -> Option<Obstacle> {
+    let physical = host.link(&format!("sys/bus/pci/devices/{}/physfn", function.address))?;
+    let physical: Address = physical.parse().ok()?;
+    let driver = host.link(&format!("sys/bus/pci/devices/{physical}/driver"))?;
+    let is_passed = driver == PassthroughDriver::Vfio.driver();
+    is_passed.then_some(Obstacle::PhysicalFunction { physical })
+}
+
+/// The kernel's lockdown, if it is on. [kernel_lockdown(7)]
+pub(crate) fn lockdown(host: &Host) -> Option<Obstacle> {
+    let levels = host.text("sys/kernel/security/lockdown")?;
+    let level = levels.split_once('[')?.1.split_once(']')?.0;
+    (level != "none").then(|| Obstacle::Lockdown { level: level.into() })
 }
 
 /// Whether `file`, by which a process has the function, may be opened, and who has the function;

@@ -58,6 +58,25 @@ pub enum Obstacle {
         /// These members, with their drivers.
         blockers: Vec<(Address, String)>,
     },
+    /// Firmware goes on using memory through a function of its group, which the kernel therefore
+    /// hands to nobody.
+    ReservedMemory {
+        /// The IOMMU group.
+        group: u32,
+        /// First and last address of each such piece.
+        ranges: Vec<(u64, u64)>,
+    },
+    /// It is a virtual function of a function that has the same passthrough driver, whose user the
+    /// kernel would have to trust.
+    PhysicalFunction {
+        /// The function that it is of.
+        physical: Address,
+    },
+    /// The kernel is locked down, as with Secure Boot: nobody reaches devices past it.
+    Lockdown {
+        /// How far, as the kernel calls it.
+        level: String,
+    },
     /// A file may not be opened or written by this user.
     NoPermission {
         /// The file.
@@ -133,6 +152,9 @@ impl Obstacle {
             Self::UseUnknown { .. } => "use-unknown",
             Self::Unreadable { .. } => "unreadable",
             Self::GroupNotViable { .. } => "group-not-viable",
+            Self::ReservedMemory { .. } => "reserved-memory",
+            Self::PhysicalFunction { .. } => "physical-function",
+            Self::Lockdown { .. } => "lockdown",
             Self::NoPermission { .. } => "no-permission",
             Self::Busy { .. } => "busy",
             Self::Memlock { .. } => "memlock",
@@ -177,7 +199,8 @@ impl Blocked {
                 ),
                 format!(
                     "elsewhere, if /proc/cmdline has intel_iommu=off: {IOMMU_ON} in its place in \
-                    the boot loader's settings"
+                    the boot loader's settings (GRUB: /etc/default/grub; systemd-boot: \
+                    /etc/kernel/cmdline)"
                 ),
             ],
             Obstacle::NoModule { module, .. } => vec![format!("sudo modprobe {module}")],
@@ -189,6 +212,18 @@ impl Blocked {
             Obstacle::Unreadable { too_many_files: true, .. } => vec!["ulimit -n 4096".into()],
             Obstacle::Unreadable { .. } => vec!["run it as root (sudo)".into()],
             Obstacle::GroupNotViable { blockers, .. } => each(blockers, "bind"),
+            Obstacle::ReservedMemory { .. } => vec![
+                "switch off in the firmware what shares this memory (remote management, USB \
+                 emulation), or use another slot"
+                    .into(),
+            ],
+            Obstacle::PhysicalFunction { physical } => {
+                vec![format!("sudo ring3 unbind {physical}")]
+            }
+            Obstacle::Lockdown { .. } => vec![
+                format!("sudo ring3 bind {address} and name it vfio:{address}"),
+                "or switch Secure Boot off in the firmware".into(),
+            ],
             Obstacle::NoPermission { path } if !path.starts_with("/dev") => {
                 vec!["run it as root (sudo)".into()]
             }
@@ -244,7 +279,13 @@ impl Blocked {
             | Obstacle::Bridge
             | Obstacle::Busy { .. }
             | Obstacle::NoPhysicalAddresses => vec![],
-            Obstacle::UseUnknown { .. } | Obstacle::Unreadable { .. } => vec![],
+            Obstacle::UseUnknown { .. }
+            | Obstacle::Unreadable { .. }
+            | Obstacle::ReservedMemory { .. } => vec![],
+            Obstacle::PhysicalFunction { physical } => vec![format!("sudo ring3 bind {physical}")],
+            Obstacle::Lockdown { .. } => {
+                vec![format!("sudo {}", PassthroughDriver::Uio.bind_command(&address))]
+            }
             Obstacle::NoIommu => {
                 vec![format!(
                     "on Fedora and RHEL: sudo grubby --update-kernel=ALL --remove-args={IOMMU_ON} \
@@ -306,6 +347,22 @@ impl Obstacle {
                     .map(|(address, driver)| format!("{address} has the driver {driver}"));
                 format!("its IOMMU group {group} is not viable: {}", list(blockers))
             }
+            Self::ReservedMemory { group, ranges } => {
+                let ranges = ranges.iter().map(|(first, last)| format!("{first:#x}-{last:#x}"));
+                format!(
+                    "firmware uses memory through its IOMMU group {group} ({}), so that the kernel \
+                     hands it to no process",
+                    list(ranges)
+                )
+            }
+            Self::PhysicalFunction { physical } => format!(
+                "it is a virtual function of {physical}, which has the driver vfio-pci, too: \
+                 the kernel asks for a token then, which ring3 does not have"
+            ),
+            Self::Lockdown { level } => format!(
+                "the kernel is locked down ({level}), as with Secure Boot: no process reaches a \
+                 device without an IOMMU"
+            ),
             Self::NoPermission { path } => format!("no permission for {path}"),
             Self::Busy { path, holders } if holders.is_empty() => {
                 format!(

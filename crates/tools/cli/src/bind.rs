@@ -79,7 +79,8 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
 
 /// Obstacles for which [`bind`] refuses, and those that `--force` overrides. All others are of
 /// opening the function later, or are what bind removes.
-const REFUSED: [&str; 5] = ["bridge", "no-iommu", "translated", "busy", "unreadable"];
+const REFUSED: [&str; 7] =
+    ["bridge", "no-iommu", "translated", "busy", "unreadable", "reserved-memory", "lockdown"];
 const FORCED: [&str; 2] = ["in-use", "use-unknown"];
 
 /// Says what [`run_bind`] would do. Reads the system and changes nothing.

@@ -32,6 +32,28 @@ fn a_bound_function_has_vfio_pci_and_an_override_of_its_own() {
 }
 
 #[test]
+fn a_function_that_no_process_could_open_is_left_to_its_driver() {
+    let refused = |way, path: &str, text| {
+        let machine = machine();
+        machine.driver("uio_pci_generic");
+        machine.file(path, text);
+        let name = blocked(bind(&machine.host(), DISK.parse().unwrap(), way, None).unwrap_err());
+        (name.obstacle.name(), machine.driver_of(DISK).unwrap())
+    };
+    let regions = "sys/kernel/iommu_groups/7/reserved_regions";
+    assert_eq!(
+        refused(PassthroughDriver::Vfio, regions, "0x1000 0x1fff direct\n"),
+        ("reserved-memory", "nvme".into())
+    );
+    let machine = Machine::new();
+    machine.function(DISK, None, Some("nvme"));
+    machine.driver("uio_pci_generic");
+    machine.file("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    let error = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Uio, None);
+    assert_eq!(blocked(error.unwrap_err()).obstacle.name(), "lockdown");
+}
+
+#[test]
 fn a_card_that_hangs_when_its_link_saves_power_is_bound_with_that_off() {
     let machine = machine();
     let states = ["l0s_aspm", "l1_aspm", "clkpm"]

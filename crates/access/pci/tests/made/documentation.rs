@@ -31,6 +31,9 @@ fn obstacles() -> Vec<Obstacle> {
             too_many_files: true,
         },
         Obstacle::GroupNotViable { group: 7, blockers: vec![(other, "snd_hda_intel".into())] },
+        Obstacle::ReservedMemory { group: 7, ranges: vec![(0xbdf6_e000, 0xbdf7_ffff)] },
+        Obstacle::PhysicalFunction { physical: "0000:01:00.0".parse().unwrap() },
+        Obstacle::Lockdown { level: "integrity".into() },
         Obstacle::NoPermission { path: "/dev/vfio/7".into() },
         Obstacle::Busy {
             path: "/dev/vfio/7".into(),

@@ -41,6 +41,48 @@ fn nothing_stands_in_the_way_of_a_bound_function() {
 }
 
 #[test]
+fn memory_that_firmware_uses_through_the_group_stands_in_the_way_and_what_is_relaxable_does_not() {
+    let machine = ready();
+    let regions = "sys/kernel/iommu_groups/7/reserved_regions";
+    let relaxed = "0x0000000000000000 0x0000000000ffffff direct-relaxable\n\
+                   0x00000000fee00000 0x00000000feefffff msi\n";
+    machine.file(regions, relaxed);
+    assert_eq!(names(&machine), [""; 0]);
+    let used = "0x00000000bdf6e000 0x00000000bdf7ffff direct\n";
+    machine.file(regions, &format!("{used}{relaxed}"));
+    let [blocked] = &obstacles(&machine)[..] else { panic!("{:?}", names(&machine)) };
+    assert!(blocked.problem().contains("group 7 (0xbdf6e000-0xbdf7ffff)"), "{}", blocked.problem());
+}
+
+#[test]
+fn a_virtual_function_is_in_the_way_of_nobody_unless_its_physical_function_is_passed_on() {
+    for (driver, found) in [("nvme", &[][..]), ("vfio-pci", &["physical-function"])] {
+        let machine = ready();
+        machine.function("0000:01:00.1", Some(8), Some(driver));
+        machine.link(
+            &format!("sys/devices/pci0000:00/{DISK}/physfn"),
+            "sys/devices/pci0000:00/0000:01:00.1",
+        );
+        assert_eq!(names(&machine), found, "{driver}");
+    }
+}
+
+#[test]
+fn a_kernel_that_is_locked_down_stands_in_the_way_of_uio_alone() {
+    for (text, is_locked) in [
+        ("[none] integrity confidentiality\n", false),
+        ("none [integrity] confidentiality\n", true),
+    ] {
+        let machine = ready();
+        machine.file("sys/kernel/security/lockdown", text);
+        assert_eq!(names(&machine), [""; 0]);
+        let found = on(PassthroughDriver::Uio, &machine);
+        let is_found = found.iter().any(|blocked| blocked.obstacle.name() == "lockdown");
+        assert_eq!(is_found, is_locked, "{text}");
+    }
+}
+
+#[test]
 fn a_function_is_read_with_all_that_is_known_of_it() {
     let function = Function::read(&ready().host(), DISK.parse().unwrap()).unwrap();
     assert_eq!(
