@@ -6,7 +6,6 @@
 
 pub mod block;
 pub mod net;
-mod nowhere;
 mod saved;
 
 pub use saved::Saved;

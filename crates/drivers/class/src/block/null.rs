@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ring3_device::dma::{Arena, Dma, Region, SegmentRules};
+use ring3_device::dma::{Arena, Dma, NoDevice, Region, SegmentRules};
 use ring3_device::irq::Irq;
 use ring3_device::wait::Source;
 use ring3_device::{Deadline, Error};
 
 use super::{Completion, Discard, Disk, Info, Queue, Rejected, Request, reap_ready};
-use crate::nowhere::NoDma;
 
 /// Completes every request within the disk when it is rung. Reads leave the data as it is.
 pub struct Null {
@@ -46,7 +45,7 @@ impl Null {
             read_only: false,
             rotates: false,
         };
-        let dma = Dma::new(Arena::new(Region::new(arena)?, 0), Arc::new(NoDma));
+        let dma = Dma::new(Arena::new(Region::new(arena)?, 0), Arc::new(NoDevice::default()));
         Ok(Self { info, dma })
     }
 }

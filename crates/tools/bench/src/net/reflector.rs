@@ -13,7 +13,7 @@ use ring3_class::net::{
     Counters, Filter, FilterLimits, Info, Limits, Link, Mac, Nic, Offloads, Packet, Provided,
     Queue, QueueSettings,
 };
-use ring3_device::dma::{Arena, Dma, Iommu, Pages, Region};
+use ring3_device::dma::{Arena, Dma, NoDevice, Region};
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::wait::{Source, Waiter};
 use ring3_device::{Deadline, Error};
@@ -62,29 +62,9 @@ impl Reflector {
             filters: FilterLimits { unicast: u16::MAX, multicast: u16::MAX, vlan: false },
             shared: false,
         };
-        let dma = Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(NoTranslation));
+        let dma =
+            Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(NoDevice::default()));
         Ok(Self { info, dma, open: Arc::default() })
-    }
-}
-
-/// Nothing reaches for the memory but this process.
-struct NoTranslation;
-
-impl Iommu for NoTranslation {
-    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn ranges(&self) -> Vec<std::ops::RangeInclusive<u64>> {
-        vec![0..=u64::MAX]
-    }
-
-    fn page_size(&self) -> usize {
-        4096
     }
 }
 

@@ -1,11 +1,10 @@
 //! The card as the class has it.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ring3_class::dma::{Arena, Dma, Iommu, Pages, Region};
+use ring3_class::dma::{Arena, Dma, NoDevice, Region};
 use ring3_class::irq::Irq;
 use ring3_class::net::{
     Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings,
@@ -67,7 +66,8 @@ impl HostedNic {
             filters: FilterLimits { unicast: 16, multicast: u16::MAX, vlan: false },
             shared: false,
         };
-        let dma = Dma::new(Arena::new(Region::new(ARENA)?, 0x10_0000), Arc::new(Readable));
+        let dma =
+            Dma::new(Arena::new(Region::new(ARENA)?, 0x10_0000), Arc::new(NoDevice::default()));
         Ok(Self { info, dma, shared })
     }
 }
@@ -153,27 +153,5 @@ impl Source for LinkWatch {
         let shared = &self.shared;
         shared.link.arm(true);
         self.waiter.wait(deadline, || shared.link.get() > 0)
-    }
-}
-
-/// The translation of a card that reads what its users send from their memory, as this process
-/// does: nothing has to be mapped for it.
-struct Readable;
-
-impl Iommu for Readable {
-    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
-        vec![0..=u64::MAX]
-    }
-
-    fn page_size(&self) -> usize {
-        4096
     }
 }

@@ -1,7 +1,6 @@
 //! The disk as the server has it, and its one queue.
 
 use std::mem;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
@@ -9,7 +8,7 @@ use std::time::Instant;
 use ring3_class::block::{
     Completion, Data, Disk, Info, IoError, Operation, Queue, Rejected, Request,
 };
-use ring3_class::dma::{Arena, Dma, DmaBuffer, Iommu, Pages};
+use ring3_class::dma::{Arena, Dma, DmaBuffer, NoDevice};
 use ring3_class::irq::Irq;
 use ring3_class::wait::{Source, WaitStats, Waiter};
 use ring3_class::{Deadline, Error};
@@ -48,7 +47,8 @@ impl HostedDisk {
         }
         Ok(Self {
             info,
-            dma: Dma::new(memory, Arc::new(Copied)),
+            // This process copies.
+            dma: Dma::new(memory, Arc::new(NoDevice { refuses_huge: true })),
             depth,
             shared: Arc::new(DiskShared::new(depth)),
         })
@@ -329,32 +329,5 @@ impl Source for HostedQueue {
 
     fn wait_stats(&self) -> WaitStats {
         self.waiter.as_ref().map(Waiter::stats).unwrap_or_default()
-    }
-}
-
-/// The translation of a disk that has its users' bytes copied: clients' memory is within reach at
-/// once, for this process copies.
-struct Copied;
-
-impl Iommu for Copied {
-    fn map(&self, _: &Pages, _: u64) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn unmap(&self, _: u64, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn ranges(&self) -> Vec<RangeInclusive<u64>> {
-        vec![0..=u64::MAX]
-    }
-
-    fn page_size(&self) -> usize {
-        4096
-    }
-
-    /// A huge page that its owner takes out of a file may not be there when this process copies.
-    fn can_map(&self, pages: &Pages) -> bool {
-        !pages.is_huge()
     }
 }

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring3_device::Error;
-use ring3_device::dma::{Arena, Dma, Region};
+use ring3_device::dma::{Arena, Dma, NoDevice, Region};
 use ring3_device::wait::Source;
 
 use super::{Counters, Filter, FilterLimits, Info, Link, Mac, Nic, Offloads, Queue, QueueSettings};
 use crate::Saved;
-use crate::nowhere::NoDma;
 use queue::CableQueue;
 use side::{Side, Watch};
 
@@ -56,7 +55,8 @@ impl Cable {
         let sides = [Side::new(addresses[0])?, Side::new(addresses[1])?].map(Mutex::new);
         let shared = Arc::new(CableShared { plugged: AtomicBool::new(true), sides });
         let end = |side: usize| -> Result<End, Error> {
-            let dma = Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(NoDma));
+            let dma =
+                Dma::new(Arena::new(Region::new(arena)?, 0x10_0000), Arc::new(NoDevice::default()));
             Ok(End { info: info(addresses[side]), dma, side, shared: shared.clone() })
         };
         let (one, other) = (end(0)?, end(1)?);
