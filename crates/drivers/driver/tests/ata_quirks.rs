@@ -163,14 +163,25 @@ fn the_settings_of_a_port_multiplier_are_refused() {
 }
 
 #[test]
-fn a_drive_that_needs_a_slower_link_is_refused() {
-    let bench = opened(",model=WD My Book", &[]);
-    let refused = bench.controller.refused();
-    assert!(refused[0].1.to_string().contains("1.5 Gbit/s"), "{refused:?}");
-    assert_eq!(opened(",model=WD My Book", &["no-slow-link"]).controller.drives().len(), 1);
+fn a_drive_that_fails_on_a_fast_link_gets_a_slow_one() {
+    let uri = ",model=WD My Book,quirk=fast-link-fails";
+    let bench = opened(uri, &[]);
+    assert!(keeps(bench.disk(), 8));
+    // Resets of the drive and of the controller leave it so.
+    bench.controller.reset().unwrap();
+    assert!(keeps(bench.disk(), 8));
+    let plain = opened(uri, &["no-slow-link"]);
+    let mut queue = plain.queue(8);
+    queue.submit(plain.write(1, 0x77)).unwrap();
+    assert_eq!(finish(&mut *queue).of(1), Err(IoError::Transport));
     // A parallel link is slow enough.
-    let by_ide = ide::bench_with(",model=WD My Book", ide::short());
-    assert_eq!(by_ide.controller.drives().len(), 1);
+    assert!(keeps(ide::bench_with(",model=WD My Book", ide::short()).drive(0), 8));
+}
+
+#[test]
+fn a_link_that_fails_at_its_fastest_goes_on_at_half_of_that_and_no_request_fails() {
+    let bench = opened(",quirk=fastest-link-fails", &[]);
+    assert!(keeps(bench.disk(), 8));
 }
 
 #[test]

@@ -36,7 +36,13 @@ impl Port {
             self.greeting = None;
             return;
         }
-        self.link = LINKED;
+        // As fast as both ends can, and as the host allows. [AHCI 3.3.11]
+        let fastest = LINKED.speed();
+        let speed = match self.link_control.speed() {
+            0 => fastest,
+            limit => limit.min(fastest),
+        };
+        self.link = LINKED.with_speed(speed);
         self.errors.0 |= DIAG_EXCHANGED | DIAG_LINK;
         self.restart_drive(ready);
     }

@@ -90,7 +90,10 @@ impl AhciModel {
         let event = ata::describe(p, &job.task);
         let is_io = matches!(event, Event::Command { queue, .. } if queue != 0);
         self.record.count_command(is_io);
-        let fault = self.faults.check(&event).or_else(|| self.shape.drive.fault(&job.task));
+        let speed = self.ports[p].link.speed();
+        let broken = self.shape.drive.fails_at(&job.task, speed).then_some(Action::Fatal);
+        let fault =
+            self.faults.check(&event).or(broken).or_else(|| self.shape.drive.fault(&job.task));
         if matches!(fault, Some(Action::Busy | Action::BusyUntilReset)) {
             let health = if fault == Some(Action::Busy) { Health::Dead } else { Health::Hung };
             self.ports[p].health = health;

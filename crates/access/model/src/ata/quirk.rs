@@ -30,10 +30,14 @@ pub enum Quirk {
     LogDirectoryHangs,
     /// FUA does not write through.
     FuaLies,
+    /// Transfers by DMA fail on a link of more than 1.5 Gbit/s.
+    FastLinkFails,
+    /// They fail on one of more than 3 Gbit/s.
+    FastestLinkFails,
 }
 
 /// All of them by their names.
-pub(super) const QUIRKS: [(&str, Quirk); 9] = [
+pub(super) const QUIRKS: [(&str, Quirk); 11] = [
     ("dma-corrupts", Quirk::DmaCorrupts),
     ("ncq-corrupts", Quirk::NcqCorrupts),
     ("over-128-corrupts", Quirk::Over128Corrupts),
@@ -43,6 +47,8 @@ pub(super) const QUIRKS: [(&str, Quirk); 9] = [
     ("long-trim-fails", Quirk::LongTrimFails),
     ("log-directory-hangs", Quirk::LogDirectoryHangs),
     ("fua-lies", Quirk::FuaLies),
+    ("fast-link-fails", Quirk::FastLinkFails),
+    ("fastest-link-fails", Quirk::FastestLinkFails),
 ];
 
 impl Quirk {
@@ -65,9 +71,27 @@ impl Quirk {
             Self::LogDirectoryHangs if is_log && log::at_address(task.lba).0 == DIRECTORY => {
                 return Some(Action::Busy);
             }
-            Self::LongTrimFails | Self::LogDirectoryHangs | Self::FuaLies => false,
+            Self::LongTrimFails
+            | Self::LogDirectoryHangs
+            | Self::FuaLies
+            | Self::FastLinkFails
+            | Self::FastestLinkFails => false,
         };
         corrupts.then_some(Action::Corrupt)
+    }
+
+    /// Whether a transfer of `task` fails on a link of this generation.
+    pub(super) fn fails_at(self, task: &TaskFile, speed: u32) -> bool {
+        let fastest = match self {
+            Self::FastLinkFails => 1,
+            Self::FastestLinkFails => 2,
+            _ => return false,
+        };
+        let is_dma = matches!(
+            Kind::of(task.command),
+            Some(Kind::Read(How::Dma | How::Queued) | Kind::Write(How::Dma | How::Queued))
+        );
+        is_dma && speed > fastest
     }
 
     /// Whether a TRIM of `bytes` breaks the drive.

@@ -100,6 +100,11 @@ impl DriveShape {
     pub(crate) fn fault(&self, task: &TaskFile) -> Option<Action> {
         self.quirks.iter().find_map(|quirk| quirk.fault(task))
     }
+
+    /// Whether a transfer of `task` fails on a link of the generation `speed`.
+    pub(crate) fn fails_at(&self, task: &TaskFile, speed: u32) -> bool {
+        self.quirks.iter().any(|quirk| quirk.fails_at(task, speed))
+    }
 }
 
 /// The options of every ATA drive.

@@ -66,6 +66,9 @@ pub(super) struct Port {
     pub(super) generation: u32,
     /// It takes commands, and none is left over from before.
     pub(super) ready: bool,
+    /// The fastest generation of the link that is allowed, which counts from its next reset on; 0
+    /// is any. [AHCI 3.3.11, PxSCTL.SPD]
+    speed_limit: u32,
     /// What the drive's volatile cache may have lost.
     pub(super) cache: Cache,
 }
@@ -107,14 +110,17 @@ impl PortInterruptMask {
 impl Port {
     /// Port `index` with its memory. The controller was reset, so the port is stopped.
     pub(super) fn new(bar: Bar, index: u8, lists: Lists, generation: u32) -> Result<Self, Error> {
-        let cache = Cache::default();
+        let registers = Registers::new(bar, 0)?;
+        // The limit of who had it before goes with a reset of the controller.
+        let speed_limit = registers.read(port::sata_control(index)).speed();
         Ok(Self {
             index,
-            registers: Registers::new(bar, 0)?,
+            registers,
             lists: Arc::new(lists),
             generation,
             ready: false,
-            cache,
+            speed_limit,
+            cache: Cache::default(),
         })
     }
 
@@ -131,13 +137,14 @@ impl Port {
     /// The same port, to be kept in its seat when its queue ends.
     pub(super) fn again(&self) -> Result<Self, Error> {
         let registers = Registers::new(self.registers.bar().clone(), 0)?;
-        let Self { index, generation, ready, .. } = *self;
+        let Self { index, generation, ready, speed_limit, .. } = *self;
         Ok(Self {
             index,
             registers,
             lists: self.lists.clone(),
             generation,
             ready,
+            speed_limit,
             cache: self.cache.clone(),
         })
     }
@@ -180,8 +187,17 @@ impl Port {
         let command =
             PortCommand(0).with_receive(1).with_power_on(1).with_spin_up(1).with_link_state(ACTIVE);
         self.registers.write(port::command(self.index), command);
-        self.registers
-            .write(port::sata_control(self.index), SataControl(0).with_power(NO_POWER_SAVING));
+        if self.speed_limit == 0 {
+            self.registers.write(port::sata_control(self.index), self.link_control());
+        } else {
+            // The link has come up with the controller's reset, as fast as it goes.
+            self.comreset();
+        }
+    }
+
+    /// PxSCTL while the link is up.
+    fn link_control(&self) -> SataControl {
+        SataControl(0).with_power(NO_POWER_SAVING).with_speed(self.speed_limit)
     }
 
     /// Whether the link was lost, or a drive was plugged in, since errors were last forgotten.
@@ -219,9 +235,15 @@ impl Port {
         Ok(found == SataStatus::LINKED)
     }
 
-    /// Whether the link has more than 1.5 Gbit/s, which is generation 1. [AHCI 3.3.10]
-    pub(super) fn link_is_fast(&self) -> Result<bool, Error> {
-        Ok(self.registers.read_alive(port::sata_status(self.index))?.speed() > 1)
+    /// The generation of the link: 1 has 1.5 Gbit/s, and each further one twice that; 0 is none.
+    /// [AHCI 3.3.10]
+    pub(super) fn link_speed(&self) -> Result<u32, Error> {
+        Ok(self.registers.read_alive(port::sata_status(self.index))?.speed())
+    }
+
+    /// Keeps the link at this generation or below, from its next reset on.
+    pub(super) fn limit_speed(&mut self, generation: u32) {
+        self.speed_limit = generation;
     }
 
     /// The end of a wait for a link that starts now.
@@ -307,7 +329,7 @@ impl Port {
 
     /// COMRESET alone. The port is stopped.
     pub(super) fn comreset(&self) {
-        let control = SataControl(0).with_power(NO_POWER_SAVING);
+        let control = self.link_control();
         self.registers.write(port::sata_control(self.index), control.with_detection(1));
         std::thread::sleep(COMRESET);
         self.registers.write(port::sata_control(self.index), control);

@@ -122,12 +122,16 @@ fn examine(
     if !identity.dma {
         return Err(Error::Unsupported("it has no DMA, or none that works (broken-dma)".into()));
     }
-    if identity.quirks.has(SLOW_LINK) && port.link_is_fast()? {
-        return Err(Error::Unsupported(
-            "its link must be kept at 1.5 Gbit/s, which ring3 does not do: leave it to the \
-             kernel's driver, or attach it to a port that is no faster (quirk slow-link)"
-                .into(),
-        ));
+    if identity.quirks.has(SLOW_LINK) && port.link_speed()? > 1 {
+        port.limit_speed(1);
+        restart_drive(port, options)?;
+        if port.link_speed()? > 1 {
+            return Err(Error::Unsupported(
+                "its link must be kept at 1.5 Gbit/s, and the controller does not do that: attach \
+                 it to a port that is no faster (quirk slow-link)"
+                    .into(),
+            ));
+        }
     }
     let power = if identity.cache && !identity.quirks.has(BROKEN_LOG_DIRECTORY) {
         power_count(device, port, &data, options)?
@@ -163,14 +167,19 @@ fn power_count(
     };
     let (name, index) = (device.name(), port.index());
     tracing::warn!("{name} port {index}: {error}; resetting the drive, which is not asked again");
+    restart_drive(port, options)?;
+    Ok(PowerCount::UNKNOWN)
+}
+
+/// Resets the drive at `port` over its link; the port takes commands afterwards.
+fn restart_drive(port: &mut Port, options: &Options) -> Result<(), Error> {
     port.begin_link_reset();
     if !port.has_drive(Port::link_deadline(), NOTICE)? {
         return Err(Error::Gone);
     }
     port.end_link_reset()?;
     kind(port.signature(Deadline::after(options.ready_timeout))?)?;
-    port.start()?;
-    Ok(PowerCount::UNKNOWN)
+    port.start()
 }
 
 /// Refuses what is no disk.

@@ -24,6 +24,11 @@ use crate::lifetime::{GENERATION_CLOSED, lock};
 /// Troubles of the link within the period after which commands are not queued any more.
 const TROUBLES: u8 = 3;
 const PERIOD: Duration = Duration::from_secs(60);
+/// Troubles within the period after which the link is slowed down: before the last attempt of a
+/// request that meets nothing else.
+const TROUBLES_OF_LINK: u8 = 2;
+/// Gbit/s of each generation of the link.
+const GIGABITS: [&str; 3] = ["1.5", "3", "6"];
 /// The driver's own commands end within this, or the drive is reset.
 pub(super) const OWN: Duration = Duration::from_secs(5);
 
@@ -126,6 +131,9 @@ impl PortQueue {
             PortFault::Command(failure) => self.failed(failure, slots),
             PortFault::Transfer(events) => {
                 self.note_trouble("a transfer failed");
+                if events.interface_fatal() == 1 {
+                    self.slow_down();
+                }
                 self.withdraw_all_for_reset(format!("a transfer failed (PxIS {:#010x})", events.0));
             }
             PortFault::Link => self.withdraw_all_for_reset("its link was lost".into()),
@@ -264,6 +272,22 @@ impl PortQueue {
                 "{name} port {index}: {TROUBLES} such troubles: commands are not queued any more"
             );
         }
+    }
+
+    /// Has the link come back slower from the reset that follows, if it has failed more than once
+    /// within the period: a bad cable, or a port that is not up to it. [Linux, ata_eh_speed_down]
+    fn slow_down(&mut self) {
+        let speed = self.port.link_speed().unwrap_or(0);
+        if self.recovery.troubles < TROUBLES_OF_LINK || speed <= 1 {
+            return;
+        }
+        self.port.limit_speed(speed - 1);
+        let (name, index) = (self.shared.device.name(), self.port.index());
+        tracing::warn!(
+            "{name} port {index}: its link fails at {} Gbit/s, and has half of it from now on: \
+             look at the cable",
+            GIGABITS[speed.min(3) as usize - 1]
+        );
     }
 
     /// Takes everything back from the device, in thought: the slots that it had. What of them is
