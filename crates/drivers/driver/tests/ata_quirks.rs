@@ -86,6 +86,7 @@ fn a_drive_that_damages_long_transfers_gets_short_ones() {
     for (model, firmware, most, flag) in [
         ("TORiSAN DVD-ROM DRD-N216", "1.0", 128, "no-max-128-sectors"),
         ("ST380013AS", "3.20", 1024, "no-max-1024-sectors"),
+        ("DELLBOSS VD", "MV.R00-0", 8191, "no-max-8191-sectors"),
     ] {
         let uri = format!(",model={model},firmware={firmware},quirk=over-{most}-corrupts");
         let quirky = opened(&uri, &[]);

@@ -207,7 +207,8 @@ fn by_ids(
     flags: impl Fn(&str) -> BTreeSet<String>,
 ) -> Result<Facts, String> {
     let mut facts = Facts::new();
-    for entry in body.split("{ PCI_").skip(1).filter(|entry| !entry.contains("ANY_ID,")) {
+    let entries = body.split('{').filter_map(|entry| entry.trim_start().strip_prefix("PCI_"));
+    for entry in entries.filter(|entry| !entry.contains("PCI_ANY_ID")) {
         let (name, rest) = entry.split_once('(').unwrap_or((entry, ""));
         if name == "DEVICE_CLASS" {
             continue;
@@ -424,11 +425,18 @@ mod tests {
     #[test]
     fn an_entry_for_a_subsystem_is_another_one_than_that_for_all() {
         let body = "{ PCI_DEVICE_SUB(0x1, 0x2, 0x3, 0x4), Q_A }, { PCI_DEVICE(0x1, 0x2), Q_B },
-            { PCI_VENDOR_ID_A, PCI_ANY_ID, Q_C }, { PCI_ANY_ID, PCI_ANY_ID, Q_C }";
+            { PCI_VENDOR_ID_A, PCI_ANY_ID, Q_C }, { PCI_ANY_ID, PCI_ANY_ID, Q_C }, {
+            PCI_DEVICE(0x1, 0x3),
+            .driver_data = Q_C,
+        }";
         let facts = by_ids(body, &BTreeMap::new(), |rest| flags_in(rest, "Q_")).unwrap();
         assert_eq!(
             found(&facts),
-            [("0001:0002", vec!["B"]), ("0001:0002 of 0003:0004", vec!["A"])]
+            [
+                ("0001:0002", vec!["B"]),
+                ("0001:0002 of 0003:0004", vec!["A"]),
+                ("0001:0003", vec!["C"])
+            ]
         );
     }
 

@@ -22,6 +22,8 @@ pub enum Quirk {
     Over255Corrupts,
     /// Data of a write of more than 1024 blocks are damaged.
     Over1024Corrupts,
+    /// Data of a write of more than 8191 blocks are damaged.
+    Over8191Corrupts,
     /// TRIM frees other blocks.
     TrimCorrupts,
     /// TRIM of more than 128 MiB breaks the drive.
@@ -37,12 +39,13 @@ pub enum Quirk {
 }
 
 /// All of them by their names.
-pub(super) const QUIRKS: [(&str, Quirk); 11] = [
+pub(super) const QUIRKS: [(&str, Quirk); 12] = [
     ("dma-corrupts", Quirk::DmaCorrupts),
     ("ncq-corrupts", Quirk::NcqCorrupts),
     ("over-128-corrupts", Quirk::Over128Corrupts),
     ("over-255-corrupts", Quirk::Over255Corrupts),
     ("over-1024-corrupts", Quirk::Over1024Corrupts),
+    ("over-8191-corrupts", Quirk::Over8191Corrupts),
     ("trim-corrupts", Quirk::TrimCorrupts),
     ("long-trim-fails", Quirk::LongTrimFails),
     ("log-directory-hangs", Quirk::LogDirectoryHangs),
@@ -66,6 +69,7 @@ impl Quirk {
             Self::Over128Corrupts => is_longer(128),
             Self::Over255Corrupts => is_longer(255),
             Self::Over1024Corrupts => is_longer(1024),
+            Self::Over8191Corrupts => is_longer(8191),
             // The first range is another one than it was.
             Self::TrimCorrupts => task.command == opcode::DATA_SET_MANAGEMENT,
             Self::LogDirectoryHangs if is_log && log::at_address(task.lba).0 == DIRECTORY => {

@@ -12,7 +12,7 @@ use ring3_spec::text::Printable;
 use super::options::{Level, Options};
 use super::quirks::{
     self, BROKEN_DMA, BROKEN_FUA, BROKEN_NCQ, BROKEN_NCQ_ON_ATI, BROKEN_TRIM, HBA_255_SECTORS,
-    HBA_BROKEN_NCQ, MAX_128_SECTORS, MAX_1024_SECTORS, SHORT_TRIM, TRUSTED_FUA,
+    HBA_BROKEN_NCQ, MAX_128_SECTORS, MAX_1024_SECTORS, MAX_8191_SECTORS, SHORT_TRIM, TRUSTED_FUA,
 };
 
 /// What a drive takes at once that locks up at longer TRIMs. [Linux, ATA_QUIRK_MAX_TRIM_128M]
@@ -174,7 +174,12 @@ impl Identity {
     /// Most blocks of one read or write.
     pub(super) fn max_blocks(&self) -> u32 {
         let most = if self.lba48 { MAX_COUNT_48 } else { MAX_COUNT_28 };
-        let limits = [(MAX_128_SECTORS, 128), (HBA_255_SECTORS, 255), (MAX_1024_SECTORS, 1024)];
+        let limits = [
+            (MAX_128_SECTORS, 128),
+            (HBA_255_SECTORS, 255),
+            (MAX_1024_SECTORS, 1024),
+            (MAX_8191_SECTORS, 8191),
+        ];
         let limits = limits.into_iter().filter(|(name, _)| self.quirks.has(name));
         limits.map(|(_, sectors)| sectors / (self.block_size / SECTOR as u32)).fold(most, u32::min)
     }

@@ -20,6 +20,8 @@ pub(super) const BROKEN_NCQ_ON_ATI: &str = "broken-ncq-on-ati";
 pub(super) const MAX_128_SECTORS: &str = "max-128-sectors";
 /// No command of more sectors.
 pub(super) const MAX_1024_SECTORS: &str = "max-1024-sectors";
+/// No command of more sectors.
+pub(super) const MAX_8191_SECTORS: &str = "max-8191-sectors";
 /// TRIM loses other data.
 pub(super) const BROKEN_TRIM: &str = "broken-trim";
 /// No TRIM of more than 128 MiB.
@@ -116,6 +118,7 @@ mod tests {
             BROKEN_NCQ_ON_ATI,
             MAX_128_SECTORS,
             MAX_1024_SECTORS,
+            MAX_8191_SECTORS,
             BROKEN_TRIM,
             SHORT_TRIM,
             SLOW_LINK,
