@@ -232,6 +232,23 @@ impl Submission {
         Self::new(opcode::admin::GET_FEATURES, 0).with_dword(10, feature as u32)
     }
 
+    /// Set feature [`HOST_MEMORY`](feature::HOST_MEMORY) to `value`: `pages` memory pages (CC.MPS)
+    /// in pieces, which a list of `entries` at `list`, a multiple of 16, describes. [NVMe
+    /// 5.1.25.2.4]
+    pub const fn set_host_memory(value: u32, pages: u32, list: u64, entries: u32) -> Self {
+        Self::set_feature(feature::HOST_MEMORY, value)
+            .with_dword(12, pages)
+            .with_dword(13, list as u32)
+            .with_dword(14, (list >> 32) as u32)
+            .with_dword(15, entries)
+    }
+
+    /// Set feature [`HOST_MEMORY`](feature::HOST_MEMORY): pages, and the list with its entries.
+    pub const fn host_memory(&self) -> (u32, u64, u32) {
+        let list = self.dword(13) as u64 | (self.dword(14) as u64) << 32;
+        (self.dword(12), list, self.dword(15))
+    }
+
     /// Asks for `counts` I/O queues; the result says how many there are. [NVMe 5.1.25.2.1]
     pub const fn set_queue_counts(counts: QueueCounts) -> Self {
         Self::set_feature(feature::NUMBER_OF_QUEUES, counts.to_dword())
@@ -411,6 +428,13 @@ mod tests {
             .with_dword(10, 0x3333);
         assert_eq!(command.0[5], 0x2222_0000_3333);
         assert_eq!((command.dword(10), command.dword(11)), (0x3333, 0x2222));
+    }
+
+    #[test]
+    fn host_memory_is_read_back_as_it_was_described() {
+        let command = Submission::set_host_memory(3, 0x4000, 0x12_3456_7000, 1);
+        assert_eq!((command.feature(), command.feature_value()), (feature::HOST_MEMORY, 3));
+        assert_eq!(command.host_memory(), (0x4000, 0x12_3456_7000, 1));
     }
 
     #[test]

@@ -44,6 +44,8 @@ impl AsyncEvent {
 
     /// NOTICE: a namespace attribute changed.
     pub const NAMESPACE_CHANGED: u32 = 0;
+    /// NOTICE: new firmware is about to be activated; commands wait meanwhile (CSTS.PP).
+    pub const FIRMWARE_ACTIVATION: u32 = 1;
 
     /// An event.
     pub const fn new(kind: u32, info: u32, log_page: u8) -> Self {

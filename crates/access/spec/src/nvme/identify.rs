@@ -76,8 +76,22 @@ layout! {
         error_entries_0based, set_error_entries_0based: u8 @ 262;
         /// RTD3E: time to shut down, in microseconds; 0 means not reported.
         shutdown_us, set_shutdown_us: u32 @ 88;
+        /// NPSS: power states, less one.
+        power_states_0based, set_power_states_0based: u8 @ 263;
         /// APSTA: bit 0, it can change its power state by itself.
         power_state_transitions, set_power_state_transitions: u8 @ 265;
+        /// MTFA: how long commands may wait for the activation of firmware, in units of 100 ms; 0
+        /// means not reported.
+        firmware_activation_100ms, set_firmware_activation_100ms: u16 @ 270;
+        /// HMPRE: the host memory buffer that it wants, in units of 4096 bytes; 0 means that it has
+        /// no use for one.
+        host_memory_preferred, set_host_memory_preferred: u32 @ 272;
+        /// HMMIN: the smallest one that it has a use for, in the same units.
+        host_memory_minimum, set_host_memory_minimum: u32 @ 276;
+        /// HMMINDS: the smallest piece of one, in the same units; 0 means any.
+        host_memory_smallest_piece, set_host_memory_smallest_piece: u32 @ 332;
+        /// HMMAXD: most pieces of one; 0 means no limit.
+        host_memory_pieces, set_host_memory_pieces: u16 @ 336;
         /// SQES: log2 of the submission entry's bytes: needed in bits 3:0, greatest in bits 7:4.
         submission_entry, set_submission_entry: u8 @ 512;
         /// CQES: log2 of the completion entry's bytes: needed in bits 3:0, greatest in bits 7:4.
@@ -124,6 +138,23 @@ impl Controller {
         self
     }
 
+    /// The description of power state `state`, 0 to 31.
+    pub fn power_state(&self, state: usize) -> Option<PowerState> {
+        PowerState::from_bytes(self.0.get(Self::power_state_at(state)?..)?)
+    }
+
+    /// Sets the description of power state `state`; nothing beyond the last place.
+    pub fn set_power_state(&mut self, state: usize, description: PowerState) -> &mut Self {
+        if let Some(at) = Self::power_state_at(state) {
+            self.0[at..at + PowerState::SIZE].copy_from_slice(&description.0);
+        }
+        self
+    }
+
+    fn power_state_at(state: usize) -> Option<usize> {
+        (state < super::feature::POWER_STATES).then_some(2048 + PowerState::SIZE * state)
+    }
+
     /// Whether commands of the NVM command set may describe data by SGLs, of pieces that are
     /// multiples of four bytes. [NVMe 5.1.13, SGLS]
     pub fn has_sgl(&self) -> bool {
@@ -141,6 +172,38 @@ impl Controller {
                     .unwrap_or(u64::MAX),
             ),
         }
+    }
+}
+
+layout! {
+    /// A power state. [NVMe 5.1.13.2.1, PSD]
+    pub struct PowerState[32] {
+        /// MP: most power, in units that `flags` says.
+        max_power, set_max_power: u16 @ 0;
+        /// MXPS and NOPS: see the `FLAG_` constants.
+        flags, set_flags: u8 @ 3;
+        /// ENLAT: most microseconds that entering it takes.
+        entry_us, set_entry_us: u32 @ 4;
+        /// EXLAT: most microseconds that leaving it takes.
+        exit_us, set_exit_us: u32 @ 8;
+    }
+}
+
+impl PowerState {
+    /// MXPS: `max_power` counts in units of 0.1 mW, and without it in units of 10 mW.
+    pub const FLAG_FINE: u8 = 1 << 0;
+    /// NOPS: no I/O command is done in it.
+    pub const FLAG_NON_OPERATIONAL: u8 = 1 << 1;
+
+    /// Whether I/O commands are done in it.
+    pub const fn is_operational(&self) -> bool {
+        self.flags() & Self::FLAG_NON_OPERATIONAL == 0
+    }
+
+    /// Most power, in microwatts; 0 means not reported.
+    pub const fn microwatts(&self) -> u32 {
+        let unit = if self.flags() & Self::FLAG_FINE != 0 { 100 } else { 10_000 };
+        self.max_power() as u32 * unit
     }
 }
 
@@ -197,6 +260,9 @@ layout! {
         protection, set_protection: u8 @ 29;
         /// DLFEAT: what a deallocated block reads as; bits 2:0 = 1 means zeroes.
         deallocate_features, set_deallocate_features: u8 @ 33;
+        /// NOIOB: commands that do not cross a multiple of so many blocks are faster; 0 means not
+        /// reported.
+        optimal_boundary, set_optimal_boundary: u16 @ 46;
         /// NPWG: preferred write granularity in blocks, less one; holds if `FEATURE_OPTIMAL_IO`.
         write_granularity_0based, set_write_granularity_0based: u16 @ 64;
         /// NPWA: preferred write alignment in blocks, less one.
@@ -357,6 +423,18 @@ mod tests {
         assert_eq!(controller.set_max_transfer_shift(5).max_transfer(4096), Some(128 << 10));
         assert_eq!(controller.set_max_transfer_shift(255).max_transfer(4096), Some(u64::MAX));
         assert_eq!(controller.set_max_transfer_shift(60).max_transfer(4096), Some(u64::MAX));
+    }
+
+    #[test]
+    fn a_power_state_is_read_back_as_it_was_set_and_there_are_32() {
+        let mut state = PowerState::zeroed();
+        state.set_max_power(49).set_exit_us(4).set_flags(PowerState::FLAG_FINE);
+        let mut controller = Controller::zeroed();
+        controller.set_power_state(31, state).set_power_state(32, state);
+        assert!(controller.power_state(31) == Some(state) && controller.power_state(32).is_none());
+        assert_eq!(state.microwatts(), 4900);
+        assert_eq!(state.set_flags(PowerState::FLAG_NON_OPERATIONAL).microwatts(), 490_000);
+        assert!(!state.is_operational());
     }
 
     #[test]

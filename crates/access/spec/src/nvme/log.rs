@@ -6,6 +6,8 @@ use crate::layout;
 pub const ERRORS: u8 = 0x01;
 /// SMART / health information: a [`Smart`]. [NVMe 5.1.12.1.3]
 pub const SMART: u8 = 0x02;
+/// Firmware slots; reading it lets notices of firmware activation come again. [NVMe 5.1.12.1.4]
+pub const FIRMWARE_SLOTS: u8 = 0x03;
 /// Changed attached namespace list: 1024 identifiers. [NVMe 5.1.12.1.5]
 pub const CHANGED_NAMESPACES: u8 = 0x04;
 
