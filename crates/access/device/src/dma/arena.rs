@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::ledger::RangeAllocator;
-use super::{DmaBuffer, Region, Segment, Span};
+use super::{DmaBuffer, HUGE_PAGE, Region, Segment, Span};
 use crate::Error;
 
 /// Most regions of one arena.
@@ -145,6 +145,22 @@ impl Arena {
             return Err(Error::Invalid(format!("DMA buffer of {len} bytes")));
         }
         self.buffer(self.carve(len, 4096)?, len)
+    }
+
+    /// The first `bytes` bytes of a region but the first that is made for so many, or for as many
+    /// as round up to huge pages, and of which nothing is taken; `None` if there is none.
+    pub(super) fn carve_region(&self, bytes: usize) -> Option<DmaBuffer> {
+        let iova = {
+            let mut ledgers = self.ledgers();
+            ledgers.iter_mut().zip(self.regions()).skip(1).find_map(|(ledger, placed)| {
+                let len = placed.region.len();
+                let fits = (bytes..bytes.saturating_add(HUGE_PAGE)).contains(&len)
+                    && ledger.free_bytes() == len as u64;
+                fits.then(|| ledger.carve(bytes as u64, 1, placed.iova)).flatten()?;
+                Some(placed.iova)
+            })?
+        };
+        self.buffer(iova, bytes).ok()
     }
 
     /// Bytes that are free now, in all ranges together.

@@ -161,6 +161,28 @@ impl Dma {
         self.add(Arc::new(Region::new(bytes)?))
     }
 
+    /// A buffer of `bytes` bytes, rounded up to pages of the IOMMU, in a region of the arena that
+    /// is made for it: for much memory that the device has for long. Nothing is taken of what the
+    /// arena was made with, which its users have counted. The bytes are zero, or what such a buffer
+    /// has left that was dropped before.
+    ///
+    /// [`Error::Unsupported`] as of [`grow`](Self::grow).
+    pub fn alloc_region(&self, bytes: usize) -> Result<DmaBuffer, Error> {
+        let page = self.iommu.page_size();
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(page)
+            .filter(|&bytes| u32::try_from(bytes).is_ok())
+            .ok_or_else(|| Error::Invalid(format!("a DMA buffer of {bytes} bytes")))?;
+        if let Some(buffer) = self.arena.carve_region(bytes) {
+            return Ok(buffer);
+        }
+        self.grow(bytes)?;
+        self.arena.carve_region(bytes).ok_or_else(|| {
+            Error::Busy("somebody has taken of a region that an arena has just got".into())
+        })
+    }
+
     /// Makes all of `region`, of whole pages of the IOMMU, a part of the arena.
     pub fn add(&self, region: Arc<Region>) -> Result<(), Error> {
         let len = region.len();

@@ -59,6 +59,21 @@ fn allocation_falls_through_to_what_was_added_and_frees_go_back_to_their_region(
 }
 
 #[test]
+fn a_buffer_that_is_a_region_leaves_the_rest_of_the_arena_and_is_used_again() {
+    let (dma, table) = dma(2);
+    let (arena, first, free) = (dma.arena(), dma.arena().len(), dma.arena().free_bytes());
+    let buffer = dma.alloc_region(3 * PAGE as usize).unwrap();
+    assert_eq!((buffer.len(), buffer.span().region), (3 * PAGE as usize, 1));
+    assert!(arena.free_bytes() >= free && arena.alloc(first, 4096).is_ok());
+    let address = buffer.iova();
+    drop(buffer);
+    let again = dma.alloc_region(3 * PAGE as usize).unwrap();
+    assert_eq!((again.iova(), table.mapped.lock().unwrap().len()), (address, 1));
+    assert_eq!(dma.alloc_region(3 * PAGE as usize).unwrap().span().region, 2);
+    assert!(matches!(dma.alloc_region(8 << 20), Err(Error::Claim(_))));
+}
+
+#[test]
 fn a_region_that_cannot_be_mapped_leaves_the_arena_as_it_was() {
     let (dma, table) = dma(0);
     assert!(matches!(dma.grow(4096), Err(Error::Claim(_))));
