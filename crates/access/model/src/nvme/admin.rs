@@ -29,7 +29,7 @@ impl NvmeModel {
             admin::DELETE_SQ => self.delete_submission_queue(bus, command),
             admin::DELETE_CQ => self.delete_completion_queue(bus, command),
             admin::SET_FEATURES => self.set_feature(bus, command),
-            admin::GET_FEATURES => self.get_feature(command),
+            admin::GET_FEATURES => self.get_feature(bus, command),
             admin::GET_LOG_PAGE => self.log_page(bus, command),
             admin::ABORT => self.abort(bus, command),
             admin::ASYNC_EVENT => return self.request_event(bus, command).err().map(Err),

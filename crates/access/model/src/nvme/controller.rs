@@ -11,8 +11,10 @@ use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 
 use super::events::Events;
 use super::features::Features;
+use super::host_memory::Mapping;
 use super::logs::Logs;
 use super::namespace::Namespace;
+use super::power::Power;
 use super::process::Taken;
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::quirk::Quirk;
@@ -60,6 +62,12 @@ pub struct NvmeModel {
     pub(super) serial: Option<String>,
     /// Namespaces that have changed, for log page 04h.
     pub(super) changed: Vec<u32>,
+    /// The mapping of blocks, and the memory of the host that it is in.
+    pub(super) mapping: Mapping,
+    /// Its power state.
+    pub(super) power: Power,
+    /// Commands of I/O queues may cost more than [`Shape::timing`] says, or not be done.
+    pub(super) is_peculiar: bool,
     /// Interrupts that a storm has still to send, and where.
     pub(super) storm: Option<(u16, u32)>,
 }
@@ -92,6 +100,7 @@ impl NvmeModel {
                 .map(|&namespace| Namespace::new(namespace, shape.cache))
                 .collect(),
             features: Features::new(&shape),
+            is_peculiar: shape.is_peculiar(),
             shape,
             faults,
             submission: Vec::new(),
@@ -112,6 +121,8 @@ impl NvmeModel {
             violations: Violations::default(),
             serial: None,
             changed: Vec::new(),
+            mapping: Mapping::default(),
+            power: Power::default(),
             storm: None,
         };
         model.submission.resize_with(queues, || None);
@@ -122,6 +133,21 @@ impl NvmeModel {
     /// CC.MPS in bytes.
     pub(super) fn page(&self) -> u64 {
         PAGE << self.cc.page_size()
+    }
+
+    /// Whether it takes no commands now: it has failed, or activates new firmware.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.csts.0 & (Csts(0).with_fatal(1).0 | Csts(0).with_paused(1).0) != 0
+    }
+
+    /// It begins to activate new firmware, or has done so.
+    pub(super) fn pause(&mut self, bus: &Bus, paused: bool) {
+        if paused {
+            let (kind, info) = (AsyncEvent::NOTICE, AsyncEvent::FIRMWARE_ACTIVATION);
+            self.post_event(bus, AsyncEvent::new(kind, info, log::FIRMWARE_SLOTS));
+        }
+        self.csts = self.csts.with_paused(paused.into());
+        (0..self.submission.len()).for_each(|queue| self.work(bus, queue as u16));
     }
 
     pub(super) fn is_fatal(&self) -> bool {
@@ -219,6 +245,8 @@ impl NvmeModel {
         self.held.clear();
         self.events = Events::default();
         self.features = Features::new(&self.shape);
+        self.mapping.stop();
+        self.power.stop();
         self.interrupt_mask = 0;
         self.storm = None;
         self.update_pin(bus);
@@ -243,6 +271,7 @@ impl NvmeModel {
         let orderly = self.csts.shutdown() == Csts::SHUTDOWN_DONE;
         self.logs.power_cycle(orderly);
         self.namespaces.iter_mut().for_each(Namespace::lose_power);
+        self.mapping.lose_power();
         self.restart_unasked(bus);
     }
 

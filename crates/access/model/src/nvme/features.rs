@@ -70,10 +70,16 @@ impl NvmeModel {
                 prp::take(bus, command, self.page(), &mut bytes)?;
                 self.features.retry_delay = bytes[0] & feature::HOST_BEHAVIOR_RETRY_DELAY != 0;
             }
-            feature::POWER_STATE_TRANSITIONS if self.shape.has(Quirk::BrokenApst) => {
+            feature::POWER_STATE_TRANSITIONS if !self.shape.sleeps.is_empty() => {
                 let mut table = [0; 256];
                 prp::take(bus, command, self.page(), &mut table)?;
-                self.features.changes_power_state = value & 1 == 1;
+                let enabled = value & feature::TRANSITIONS_ENABLED != 0;
+                self.features.changes_power_state = enabled && self.shape.has(Quirk::BrokenApst);
+                let transitions = enabled.then(|| feature::transitions(&table));
+                self.power.set(bus, transitions, &self.shape.sleeps);
+            }
+            feature::HOST_MEMORY if self.shape.host_memory.preferred > 0 => {
+                self.set_host_memory(bus, command)?;
             }
             feature::ASYNC_EVENTS => self.features.async_events = AsyncEvents(value),
             _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
@@ -81,7 +87,7 @@ impl NvmeModel {
         Ok(0)
     }
 
-    pub(super) fn get_feature(&mut self, command: &Submission) -> Result<u32, Status> {
+    pub(super) fn get_feature(&mut self, bus: &Bus, command: &Submission) -> Result<u32, Status> {
         Ok(match command.feature() {
             feature::NUMBER_OF_QUEUES => {
                 let granted = self.features.granted(self.shape.queues);
@@ -89,6 +95,10 @@ impl NvmeModel {
             }
             feature::VOLATILE_WRITE_CACHE if self.features.has_cache => self.features.cache,
             feature::INTERRUPT_COALESCING => self.features.coalescing,
+            feature::POWER_MANAGEMENT => self.power.counters.state as u32,
+            feature::HOST_MEMORY if self.shape.host_memory.preferred > 0 => {
+                return self.get_host_memory(bus, command);
+            }
             feature::ASYNC_EVENTS => self.features.async_events.0,
             _ => return Err(Status::INVALID_FIELD.with_do_not_retry()),
         })

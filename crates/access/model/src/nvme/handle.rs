@@ -6,7 +6,9 @@ use ring3_spec::nvme::event::AsyncEvent;
 use ring3_spec::nvme::log;
 
 use super::controller::{Counters, NvmeModel};
+use super::host_memory::HostMemoryCounters;
 use super::namespace::Namespace;
+use super::power::PowerCounters;
 use super::shape::NamespaceShape;
 use crate::disk::DiskModel;
 use crate::fault::FaultPlan;
@@ -80,6 +82,27 @@ impl SimHandle<NvmeModel> {
                 ),
             );
         });
+    }
+
+    /// What became of reads and of the memory that it has of the host.
+    pub fn host_memory(&self) -> HostMemoryCounters {
+        self.with(|model, _| model.mapping.counters)
+    }
+
+    /// It forgets that it has memory of the host.
+    pub fn forget_host_memory(&self) {
+        self.with(|model, _| model.mapping.stop());
+    }
+
+    /// What its power states were.
+    pub fn power(&self) -> PowerCounters {
+        self.with(|model, _| model.power.counters.clone())
+    }
+
+    /// It begins to activate new firmware, and says so, or has done so: meanwhile it takes no
+    /// commands.
+    pub fn pause(&self, paused: bool) {
+        self.with(|model, bus| model.pause(bus, paused));
     }
 
     /// Sets the critical warning bits of the SMART log.

@@ -1,7 +1,7 @@
 //! Identify. [NVMe 5.1.13]
 
 use ring3_spec::nvme::identify::{
-    Controller, LbaFormat, Namespace, build_descriptors, build_namespace_list, cns, csi,
+    Controller, LbaFormat, Namespace, PowerState, build_descriptors, build_namespace_list, cns, csi,
 };
 use ring3_spec::nvme::registers::{Cc, Version};
 use ring3_spec::nvme::{COMPLETION_SHIFT, SUBMISSION_SHIFT, Status, Submission};
@@ -19,8 +19,12 @@ const LISTS: Version = Version(0x0001_0100);
 const IO_CONTROLLER: u8 = 1;
 /// OAES: namespace attribute notices.
 const NAMESPACE_NOTICES: u32 = 1 << 8;
+/// OAES: firmware activation notices.
+const ACTIVATION_NOTICES: u32 = 1 << 9;
 /// LPA: get log page knows the extended length and the offset.
 const LOG_EXTENDED: u8 = 1 << 2;
+/// MP of power state 0: 8 W; each other state takes half of the one before.
+const MOST_POWER: u16 = 800;
 /// MC: metadata in a buffer of their own.
 const SEPARATE_METADATA: u8 = 1 << 1;
 /// DLFEAT: deallocated blocks read as zeroes.
@@ -96,7 +100,10 @@ impl NvmeModel {
             .set_vendor(self.shape.id.0)
             .set_max_transfer_shift(self.shape.mdts)
             .set_controller_type(IO_CONTROLLER);
-        controller.set_async_events(NAMESPACE_NOTICES).set_log_attributes(LOG_EXTENDED);
+        let activation = self.shape.activation;
+        let notices = if activation.is_zero() { 0 } else { ACTIVATION_NOTICES };
+        controller.set_firmware_activation_100ms((activation.as_millis() / 100) as u16);
+        controller.set_async_events(NAMESPACE_NOTICES | notices).set_log_attributes(LOG_EXTENDED);
         controller.set_abort_limit_0based(3).set_event_limit_0based(events::LIMIT as u8 - 1);
         controller.set_error_entries_0based(logs::ERROR_ENTRIES as u8 - 1);
         controller.set_submission_entry((SUBMISSION_SHIFT << 4 | SUBMISSION_SHIFT) as u8);
@@ -104,7 +111,31 @@ impl NvmeModel {
         controller
             .set_namespaces(self.namespaces.len() as u32)
             .set_volatile_cache(self.shape.cache.into());
-        controller.set_power_state_transitions(self.shape.has(Quirk::BrokenApst).into());
+        let units = |bytes: u64| (bytes / 4096).min(u32::MAX.into()) as u32;
+        let memory = self.shape.host_memory;
+        controller
+            .set_host_memory_preferred(units(memory.preferred))
+            .set_host_memory_minimum(units(memory.minimum))
+            .set_host_memory_smallest_piece(units(memory.smallest_piece))
+            .set_host_memory_pieces(memory.pieces);
+        let sleeps = &self.shape.sleeps;
+        controller
+            .set_power_states_0based(sleeps.len() as u8)
+            .set_power_state_transitions((!sleeps.is_empty()).into());
+        for (number, sleep) in (1..).zip(sleeps) {
+            let mut state = PowerState::zeroed();
+            state
+                .set_max_power(MOST_POWER.checked_shr(number as u32).unwrap_or(0))
+                .set_flags(PowerState::FLAG_NON_OPERATIONAL)
+                .set_entry_us(sleep.entry.as_micros() as u32)
+                .set_exit_us(sleep.exit.as_micros() as u32);
+            controller.set_power_state(number, state);
+        }
+        if !sleeps.is_empty() {
+            let mut state = PowerState::zeroed();
+            state.set_max_power(MOST_POWER);
+            controller.set_power_state(0, state);
+        }
         // 1: supported, of any length and alignment.
         controller.set_sgl_support(self.shape.sgl.into());
         controller
@@ -125,6 +156,7 @@ impl NvmeModel {
         namespace.set_size(blocks).set_capacity(blocks).set_used(blocks).set_unique(unique);
         namespace.set_format(0, LbaFormat::new(shape.block_shift, shape.metadata.into()));
         namespace.set_deallocate_features(DEALLOCATED_ZEROES);
+        namespace.set_optimal_boundary(self.shape.optimal_boundary);
         if shape.metadata > 0 {
             namespace.set_metadata_capabilities(SEPARATE_METADATA);
         }

@@ -104,6 +104,7 @@ impl NvmeModel {
         let page = match command.log_page() {
             log::ERRORS => self.logs.errors.iter().flat_map(|entry| entry.0).collect(),
             log::SMART => self.logs.smart().0.to_vec(),
+            log::FIRMWARE_SLOTS => vec![0; 512],
             log::CHANGED_NAMESPACES => {
                 let changed = std::mem::take(&mut self.changed);
                 let ids = changed.into_iter().chain(std::iter::repeat(0)).take(1024);

@@ -31,7 +31,7 @@ impl NvmeModel {
     /// Takes commands of `queue` until there are none, or no room for their ends.
     #[inline]
     pub(super) fn work(&mut self, bus: &Bus, queue: u16) {
-        while !self.is_fatal() && !bus.is_removed() {
+        while !self.is_stopped() && !bus.is_removed() {
             let Some(Some(submission)) = self.submission.get_mut(usize::from(queue)) else {
                 return;
             };
@@ -58,7 +58,7 @@ impl NvmeModel {
         };
         *counter += 1;
         let fault = self.faults.check(&describe(queue, &command));
-        if queue != 0 && !self.shape.quirks.is_empty() && self.stumbles(bus, queue, &command) {
+        if queue != 0 && self.is_peculiar && self.is_kept(bus, (queue, &command), fault) {
             return;
         }
         let wait = |due, after_next| Waiting { what: Taken { queue, command }, due, after_next };
@@ -81,6 +81,37 @@ impl NvmeModel {
         }
     }
 
+    /// Whether an I/O command, which meets `fault`, is done later than usual, or never.
+    fn is_kept(
+        &mut self,
+        bus: &Bus,
+        (queue, &command): (u16, &Submission),
+        fault: Option<Action>,
+    ) -> bool {
+        if !self.shape.quirks.is_empty() && self.stumbles(bus, queue, &command) {
+            return true;
+        }
+        let usual = match self.shape.timing {
+            Timing::Inline => Duration::ZERO,
+            Timing::After(delay) => delay,
+            Timing::Held => return false,
+        };
+        let cost = self.cost(bus, &command);
+        if cost.is_zero() || fault.is_some() {
+            return false;
+        }
+        let due = Some(Instant::now() + usual + cost);
+        self.hold_until(bus, Waiting { what: Taken { queue, command }, due, after_next: false });
+        true
+    }
+
+    /// What an I/O command costs beside the usual.
+    fn cost(&mut self, bus: &Bus, command: &Submission) -> Duration {
+        let wakes = if self.shape.sleeps.is_empty() { Duration::ZERO } else { self.wake_cost(bus) };
+        let reads = command.opcode() == opcode::nvm::READ && self.shape.host_memory.preferred > 0;
+        wakes + if reads { self.mapping_cost(bus, command) } else { Duration::ZERO }
+    }
+
     /// Whether one of its quirks keeps an I/O command from being done.
     fn stumbles(&mut self, bus: &Bus, queue: u16, command: &Submission) -> bool {
         let more = self.submission[usize::from(queue)]
@@ -88,6 +119,8 @@ impl NvmeModel {
             .is_some_and(|queue| queue.head != queue.tail);
         let crashes = self.shape.has(Quirk::SingleCommand) && more
             || self.features.changes_power_state
+            || self.shape.has(Quirk::BrokenDeepestState)
+                && self.power.may_enter(self.shape.sleeps.len())
             || self.shape.has(Quirk::BrokenMsi) && bus.interrupts.kind() == Some(IrqKind::Msi);
         if crashes {
             self.fail();

@@ -25,10 +25,12 @@ pub enum Quirk {
     WriteZeroesHangs,
     /// It crashes at the first I/O command if it may change its power state by itself.
     BrokenApst,
+    /// It crashes at the first I/O command if it may go to its deepest power state.
+    BrokenDeepestState,
 }
 
 /// All of them by their names.
-pub(super) const QUIRKS: [(&str, Quirk); 11] = [
+pub(super) const QUIRKS: [(&str, Quirk); 12] = [
     ("no-cns-02", Quirk::NoCns02),
     ("no-cns-03", Quirk::NoCns03),
     ("bogus-nid", Quirk::BogusNid),
@@ -40,4 +42,5 @@ pub(super) const QUIRKS: [(&str, Quirk); 11] = [
     ("chained-lists", Quirk::ChainedLists),
     ("write-zeroes-hangs", Quirk::WriteZeroesHangs),
     ("broken-apst", Quirk::BrokenApst),
+    ("broken-deepest-state", Quirk::BrokenDeepestState),
 ];

@@ -140,10 +140,13 @@ impl Model for NvmeModel {
             self.follow_enable();
         }
         self.release_due(bus, now);
+        self.power.tick(bus, now, &self.shape.sleeps);
         self.raise_storm(bus);
         let storm = self.storm.map(|_| now + Duration::from_micros(100));
-        if let Some(next) =
-            [self.ready_due, self.held.next_due(), storm].into_iter().flatten().min()
+        if let Some(next) = [self.ready_due, self.held.next_due(), storm, self.power.due]
+            .into_iter()
+            .flatten()
+            .min()
         {
             bus.wake_at(next);
         }

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use ring3_device::Error;
+use ring3_spec::nvme::feature::POWER_STATES;
 use ring3_spec::nvme::identify::csi;
 use ring3_spec::nvme::registers::Version;
 
+use super::host_memory::{MOST_PIECES, Wanted};
+use super::power::Sleep;
 use super::quirk::{QUIRKS, Quirk};
 use crate::Timing;
 use crate::options::{Options, duration, number};
@@ -67,6 +70,15 @@ pub struct Shape {
     pub strings: (Option<String>, Option<String>),
     /// What it does otherwise than its specification.
     pub quirks: Vec<Quirk>,
+    /// MTFA in steps of 100 ms: how long the activation of firmware may take, of which it gives
+    /// notice; zero is a controller without notices.
+    pub activation: Duration,
+    /// NOIOB of each namespace, in blocks; 0 for none.
+    pub optimal_boundary: u16,
+    /// What it asks for of the host's memory.
+    pub host_memory: Wanted,
+    /// Its power states behind state 0, none of which takes commands; at most 31.
+    pub sleeps: Vec<Sleep>,
     /// When I/O commands are done.
     pub timing: Timing,
 }
@@ -99,6 +111,10 @@ impl Default for Shape {
             id: ID,
             strings: (None, None),
             quirks: Vec::new(),
+            activation: Duration::ZERO,
+            optimal_boundary: 0,
+            host_memory: Wanted { miss: MISS, ..Wanted::default() },
+            sleeps: Vec::new(),
             timing: Timing::Inline,
         }
     }
@@ -112,7 +128,7 @@ const VERSIONS: [(&str, Version); 3] =
 /// Vendor and device that no real controller has: drivers know some real ones by their quirks.
 const ID: (u16, u16) = (0x1234, 0x0802);
 
-pub(super) const KEYS: [&str; 24] = [
+pub(super) const KEYS: [&str; 32] = [
     "size",
     "namespaces",
     "block",
@@ -136,6 +152,14 @@ pub(super) const KEYS: [&str; 24] = [
     "model",
     "firmware",
     "quirk",
+    "mtfa",
+    "noiob",
+    "hmb",
+    "hmb-min",
+    "hmb-piece",
+    "hmb-pieces",
+    "hmb-miss",
+    "sleep",
     "fault",
 ];
 
@@ -145,6 +169,7 @@ impl Shape {
         let within = |least: u64, most: u64| {
             move |text: &str| number(text).filter(|n| (least..=most).contains(n))
         };
+        let quirks = options.quirks("quirk", &QUIRKS)?;
         let queues = options.get("queues", "1 to 64", u64::from(default.queues), within(1, 64))?;
         Ok(Self {
             namespaces: namespaces(options)?,
@@ -193,7 +218,12 @@ impl Shape {
             )?,
             id: options.id(ID)?,
             strings: options.strings()?,
-            quirks: options.quirks("quirk", &QUIRKS)?,
+            activation: options.get("mtfa", "a time up to 60s, as 5s", Duration::ZERO, duration)?,
+            optimal_boundary: options.get("noiob", "0 (none) to 65535", 0, within(0, 65535))?
+                as u16,
+            host_memory: host_memory(options)?,
+            sleeps: sleeps(options, &quirks)?,
+            quirks,
             version: options.get("version", "1.0, 1.1 or 2.1", default.version, |text| {
                 VERSIONS.iter().find(|(name, _)| *name == text).map(|(_, version)| *version)
             })?,
@@ -206,10 +236,51 @@ impl Shape {
         self.quirks.contains(&quirk)
     }
 
+    /// Whether I/O commands may cost more than the usual, or not be done.
+    pub(super) fn is_peculiar(&self) -> bool {
+        !self.quirks.is_empty() || self.host_memory.preferred > 0 || !self.sleeps.is_empty()
+    }
+
     /// Entries that an I/O queue may have.
     pub(super) fn entries_taken(&self) -> u32 {
         if self.entries == 1 { ENTRIES_UNSAID } else { self.entries }
     }
+}
+
+/// What a read costs that misses its page of the mapping: about a read of flash.
+const MISS: Duration = Duration::from_micros(50);
+
+fn host_memory(options: &Options<'_>) -> Result<Wanted, Error> {
+    let bytes = |key| {
+        let wants = "bytes in units of 4096 up to 16T, as 64M";
+        options.get(key, wants, 0, |text| {
+            parse_size(text).filter(|bytes| bytes.is_multiple_of(4096) && *bytes >> 44 == 0)
+        })
+    };
+    Ok(Wanted {
+        preferred: bytes("hmb")?,
+        minimum: bytes("hmb-min")?,
+        smallest_piece: bytes("hmb-piece")?,
+        pieces: options.get("hmb-pieces", "0 (no limit) to 64", 0, |text| {
+            number(text).filter(|pieces| *pieces <= MOST_PIECES.into())
+        })? as u16,
+        miss: options.get("hmb-miss", "a time up to 60s, as 50us", MISS, duration)?,
+    })
+}
+
+/// States that take no commands. A controller that is not to enter one has one.
+fn sleeps(options: &Options<'_>, quirks: &[Quirk]) -> Result<Vec<Sleep>, Error> {
+    let wants = "ENLAT/EXLAT of each state that takes no commands, as 2ms/3ms+20ms/40ms, up to 31";
+    let sleep = |text: &str| {
+        let (entry, exit) = text.split_once('/')?;
+        Some(Sleep { entry: duration(entry)?, exit: duration(exit)? })
+    };
+    let all = |text: &str| text.split('+').map(sleep).collect::<Option<Vec<_>>>();
+    let none = match quirks.contains(&Quirk::BrokenApst) {
+        true => vec![Sleep { entry: Duration::ZERO, exit: Duration::ZERO }],
+        false => Vec::new(),
+    };
+    options.get("sleep", wants, none, |text| all(text).filter(|all| all.len() < POWER_STATES))
 }
 
 fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
