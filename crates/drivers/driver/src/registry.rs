@@ -143,6 +143,12 @@ pub struct Settings {
     pub level: ata::Level,
     /// The one offer that is wanted, by its number; all if `None`.
     pub part: Option<u32>,
+    /// Most bytes of memory that an NVMe controller gets for itself; the driver's usual limit if
+    /// `None`.
+    pub host_memory: Option<u64>,
+    /// How long an NVMe controller may take to leave a power state that it enters by itself, 0 to
+    /// keep it awake; the driver's usual limit if `None`.
+    pub power_latency: Option<Duration>,
     /// What the user and the machine add to the driver's table of quirks.
     pub quirks: Circumstances,
 }
@@ -159,6 +165,8 @@ impl Default for Settings {
             throttle: None,
             level,
             part: None,
+            host_memory: None,
+            power_latency: None,
             quirks: Circumstances::default(),
         }
     }
@@ -259,6 +267,14 @@ impl Driver {
             let (name, driver) = (device.name(), driver.name);
             return Err(Error::Unsupported(format!(
                 "{name}: the driver {driver} knows no quirks (--quirk): leave them out"
+            )));
+        }
+        let nvme = settings.host_memory.is_some() || settings.power_latency.is_some();
+        if nvme && driver.family != nvme::DRIVER.family {
+            let (name, driver) = (device.name(), driver.name);
+            return Err(Error::Unsupported(format!(
+                "{name}: the driver {driver} gives its device no memory and sets no power states \
+                (--hmb, --power-latency): leave them out"
             )));
         }
         match driver.open {

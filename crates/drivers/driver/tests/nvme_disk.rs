@@ -480,6 +480,33 @@ fn events_are_decoded_and_can_come_again() {
 }
 
 #[test]
+fn requests_that_wait_for_the_activation_of_firmware_are_not_late() {
+    let bench = bench(",mtfa=5s");
+    let mut queue = bench.queue(8);
+    bench.handle.pause(true);
+    queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
+    let handle = bench.handle.clone();
+    let end = std::thread::spawn(move || {
+        std::thread::sleep(5 * nvme::TIMEOUT);
+        handle.pause(false);
+    });
+    let outcome = finish(&mut *queue);
+    end.join().unwrap();
+    assert!(outcome.took >= 4 * nvme::TIMEOUT, "{:?}", outcome.took);
+    assert_eq!((outcome.of(1), bench.handle.counters().enables), (Ok(()), 1), "without a reset");
+    assert_eq!(bench.controller.events().unwrap(), [Event::FirmwareActivation]);
+}
+
+#[test]
+fn an_activation_of_firmware_that_does_not_end_in_its_time_is_ended_by_a_reset() {
+    let bench = bench(",mtfa=100ms");
+    let mut queue = bench.queue(8);
+    bench.handle.pause(true);
+    queue.submit(Request::read(1, 0, 1, bench.buffer(512))).unwrap();
+    assert_eq!((finish(&mut *queue).of(1), bench.handle.counters().enables), (Ok(()), 2));
+}
+
+#[test]
 fn an_event_raises_the_controllers_interrupt() {
     let bench = bench("");
     let irq = bench.controller.irq().unwrap();

@@ -440,7 +440,9 @@ fn every_test_that_the_table_of_faults_names_exists() {
     let tests = [
         include_str!("disk_faults.rs"),
         include_str!("disk_caches.rs"),
+        include_str!("nvme_disk.rs"),
         include_str!("nvme_faults.rs"),
+        include_str!("nvme_host_memory.rs"),
         include_str!("nvme_resets.rs"),
         include_str!("nvme_revalidate.rs"),
         include_str!("nvme_adopt.rs"),

@@ -36,6 +36,14 @@ fn with_identify_refused(uri: &str, nth: u64, status: Status) -> Result<Bench, E
 }
 
 #[test]
+fn a_namespace_says_which_boundary_requests_are_best_kept_from_crossing() {
+    let boundary = |uri: &str| bench(uri).disk().info().boundary;
+    assert_eq!(boundary(",noiob=256"), 128 << 10);
+    assert_eq!(boundary(",noiob=256,block=4096"), 1 << 20);
+    assert_eq!([boundary(""), boundary(",noiob=3000")], [0, 0], "no power of two");
+}
+
+#[test]
 fn a_namespace_that_refuses_identify_is_refused_alone_and_by_name() {
     // Controller, limits and list come first.
     let bench = with_identify_refused(",namespaces=3", 5, Status::INTERNAL).unwrap();

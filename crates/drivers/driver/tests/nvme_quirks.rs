@@ -193,6 +193,19 @@ fn a_controller_that_dies_in_its_sleep_is_kept_awake() {
 }
 
 #[test]
+fn a_controller_that_is_slow_across_its_stripes_says_so_by_its_quirk() {
+    let boundary = |uri: &str, words: &[&str]| opened(uri, words).unwrap().disk().info().boundary;
+    // MDTS = 5.
+    assert_eq!(boundary(",id=8086:0953", &[]), 128 << 10);
+    assert_eq!(boundary(",id=8086:0953,noiob=64", &[]), 128 << 10);
+    assert_eq!(boundary(",id=8086:0953", &["no-stripe"]), 0);
+    assert_eq!(boundary(",id=8086:0953,mdts=0", &[]), 0);
+    let short = Options { max_transfer: Some(4096), ..short() };
+    let bench = Bench::open(",id=8086:0953", short).unwrap();
+    assert_eq!(bench.disk().info().boundary, 128 << 10, "it is the controller's, whatever is sent");
+}
+
+#[test]
 fn a_board_may_be_what_a_drive_does_not_get_on_with() {
     let on = |name: &str| {
         let board = Board {

@@ -89,6 +89,7 @@ impl Server {
             max_transfer: 4096,
             segments: SegmentRules::PAGES,
             optimal_io: 512,
+            boundary: 0,
             volatile_cache: false,
             fua: false,
             max_write_zeroes_blocks: 0,

@@ -43,6 +43,14 @@ pub struct Prepare {
     /// What the user wants otherwise than the driver's table of quirks has it: `NAME` or `no-NAME`.
     #[serde(default)]
     pub quirks: Vec<String>,
+    /// Most bytes of memory that an NVMe controller gets for itself; the driver's usual limit if
+    /// `None`.
+    #[serde(default)]
+    pub host_memory: Option<u64>,
+    /// Milliseconds that an NVMe controller may take to leave a power state that it enters by
+    /// itself; the driver's usual limit if `None`.
+    #[serde(default)]
+    pub power_latency_ms: Option<u32>,
     /// Queues of each disk.
     pub queues: u16,
     /// Requests of each queue.
@@ -302,6 +310,9 @@ pub struct OfferedDisk {
     pub max_transfer: u32,
     /// The size in bytes at which it works best.
     pub optimal_io: u32,
+    /// The bytes whose multiples requests are best kept from crossing; 0: none.
+    #[serde(default)]
+    pub boundary: u32,
     /// It has a cache that loses its content without power.
     pub volatile_cache: bool,
     /// It can write through that.

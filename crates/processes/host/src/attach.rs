@@ -83,7 +83,7 @@ fn with_room(
     let disks = attached.disks.len();
     let Some(driven) = attached.driven.as_ref().filter(|_| disks > 1) else { return Ok(attached) };
     let dma = driven.device().dma();
-    let missing = (options.arena_bytes(disks) + more).saturating_sub(dma.arena().len());
+    let missing = (options.arena_bytes(disks) + more).saturating_sub(driven.arena_bytes());
     match if missing > 0 { dma.grow(missing) } else { Ok(()) } {
         Ok(()) if disks <= EXPECTED => Ok(attached),
         // More queues, and more memory where it can only be mapped at the start, take another
@@ -153,6 +153,14 @@ mod tests {
     fn a_controller_with_four_disks_is_claimed_once_and_its_arena_grows() {
         let options = ublk::Options { queues: 2, depth: 128, ..ublk::Options::default() };
         let (attached, times) = opened("namespaces=4,queues=64,size=1M", &options);
+        assert_eq!((attached.disks.len(), times), (4, 1));
+        check_room(&attached, &options);
+    }
+
+    #[test]
+    fn memory_that_a_controller_has_for_itself_is_no_room_for_its_disks() {
+        let options = ublk::Options { queues: 2, depth: 128, ..ublk::Options::default() };
+        let (attached, times) = opened("namespaces=4,queues=64,size=1M,hmb=128M", &options);
         assert_eq!((attached.disks.len(), times), (4, 1));
         check_room(&attached, &options);
     }

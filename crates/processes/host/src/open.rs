@@ -57,6 +57,8 @@ pub struct Attached {
 pub struct OpenedDevice {
     controller: Box<dyn Controller>,
     device: Arc<dyn Device>,
+    /// Bytes of its arena before its driver had it grow.
+    arena: usize,
 }
 
 impl OpenedDevice {
@@ -68,6 +70,11 @@ impl OpenedDevice {
             }
             Err(error) => tracing::warn!(%error, "the controller does not say how it is"),
         }
+    }
+
+    /// Bytes of its arena that are not its driver's alone.
+    pub(crate) fn arena_bytes(&self) -> usize {
+        self.arena
     }
 
     /// The device.
@@ -109,6 +116,7 @@ impl Claim {
         let Requirements { queues, max_transfer, poll, .. } = *needs;
         let quirks = self.settings.quirks.clone().here();
         let settings = Settings { queues, max_transfer, poll, quirks, ..self.settings.clone() };
+        let arena = device.dma().arena().len();
         let Opened { offers, refused, controller } =
             Driver::open(device.clone(), self.family, &settings).map_err(failed)?;
         let (mut disks, mut nics) = (Vec::new(), Vec::new());
@@ -118,7 +126,12 @@ impl Claim {
                 Offer::Nic(nic) => nics.push(nic),
             }
         }
-        Ok(Attached { disks, nics, driven: Some(OpenedDevice { controller, device }), refused })
+        Ok(Attached {
+            disks,
+            nics,
+            driven: Some(OpenedDevice { controller, device, arena }),
+            refused,
+        })
     }
 
     /// A disk or a network card that another process drives.

@@ -135,6 +135,8 @@ fn prepare() -> Prepare {
         interrupts,
         throttle: None,
         quirks: Vec::new(),
+        host_memory: None,
+        power_latency_ms: None,
         queues: 2,
         depth: 64,
         max_bytes: 1 << 18,
@@ -187,6 +189,8 @@ fn a_device_that_was_left_is_resumed_by_the_next_process() {
         for (uri, arena) in [
             ("sim:ahci,size=64M,disks=2", 80 << 20),
             ("sim:nvme,size=64M,namespaces=3,queues=16", 8 << 20),
+            // The controller has memory for itself all the time.
+            ("sim:nvme,size=64M,namespaces=3,queues=16,hmb=16M", 8 << 20),
         ] {
             let claim = claimed(uri, arena);
             let mut process = start().standby();
@@ -238,12 +242,14 @@ fn a_driver_that_cannot_leave_its_device_says_so() {
 #[test]
 fn a_driver_that_was_killed_is_followed_by_one_that_opens_the_device_anew() {
     supervised("a_driver_that_was_killed_is_followed_by_one_that_opens_the_device_anew", |start| {
-        let claim = claimed("sim:nvme,size=64M", 64 << 20);
-        let first = start().standby();
-        let disks = first.drive(&claim);
-        drop(first);
-        claim.quiesce(None).unwrap();
-        assert_eq!(start().standby().drive(&claim), disks);
+        for uri in ["sim:nvme,size=64M", "sim:nvme,size=64M,hmb=16M"] {
+            let claim = claimed(uri, 64 << 20);
+            let first = start().standby();
+            let disks = first.drive(&claim);
+            drop(first);
+            claim.quiesce(None).unwrap();
+            assert_eq!(start().standby().drive(&claim), disks);
+        }
     });
 }
 

@@ -167,6 +167,7 @@ fn disk() -> OfferedDisk {
         max_queues: 1,
         max_transfer: 4096,
         optimal_io: 512,
+        boundary: 0,
         volatile_cache: false,
         fua: false,
         max_write_zeroes_blocks: 0,

@@ -49,6 +49,11 @@ fn print(value: &Value, indent: usize) {
                 let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
                 outln!("{:indent$}{name:<28} {}", "", items.join("; "));
             }
+            Value::Object(_) => {
+                outln!("{:indent$}{name}:", "");
+                print(value, indent + 2);
+            }
+            Value::Null => outln!("{:indent$}{name:<28} none", ""),
             Value::String(text) => outln!("{:indent$}{name:<28} {text}", ""),
             other => outln!("{:indent$}{name:<28} {other}", ""),
         }

@@ -20,7 +20,6 @@ use crate::bench::campaign::{Campaign, LOADS};
 use crate::bench::guest::{self, NAME, with_this_program};
 use crate::bench::open::{LOAD, open_disk};
 use crate::bench::ring3d::{RING3D, with_supervisor};
-use crate::driving::Protection;
 use crate::leave;
 use progress::Progress;
 
@@ -120,7 +119,7 @@ fn fetch(cache: &Cache, kernel: &str) -> Result<JoinHandle<Result<()>>> {
 /// Writes the start of the disk with stamps, reads it back in random order and checks it.
 fn over_qtest() -> Result<()> {
     let start = Instant::now();
-    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, LOAD, Protection::default())?;
+    let disk = open_disk("qtest:nvme,size=64M", 8 << 20, LOAD, Default::default())?;
     let info = disk.info();
     outln!(
         "   {}: {} with {} MiB, blocks of {} bytes",

@@ -1,6 +1,8 @@
 //! How a device is driven, as the user says it: what protects memory, how it signals, how its data
 //! move.
 
+use std::time::Duration;
+
 use ring3_backend::OpenOptions;
 use ring3_class::net::Throttle;
 use ring3_device::irq::IrqKind;
@@ -41,6 +43,48 @@ pub struct QuirkArgs {
 impl From<QuirkArgs> for Circumstances {
     fn from(args: QuirkArgs) -> Self {
         Self::wanting(args.quirks)
+    }
+}
+
+/// What an NVMe controller is given and may do by itself.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct NvmeLimits {
+    /// Most memory that an NVMe controller gets for itself, if it asks for such (host memory
+    /// buffer): whole MiB up to 1024M, 0 for none. Default: 128M.
+    #[arg(long, value_name = "SIZE", global = true, value_parser = whole_mib)]
+    hmb: Option<u64>,
+    /// Milliseconds that an NVMe controller may take to leave a power state that it enters by
+    /// itself while it is idle. 0 keeps it awake. Default: 100.
+    #[arg(
+        long, value_name = "MS", global = true,
+        value_parser = clap::value_parser!(u32).range(0..=60_000),
+    )]
+    power_latency: Option<u32>,
+}
+
+/// Whole MiB.
+fn whole_mib(text: &str) -> Result<u64, String> {
+    ring3_backend::parse_size(text)
+        .filter(|bytes| bytes.is_multiple_of(1 << 20) && *bytes <= 1 << 30)
+        .ok_or_else(|| "whole MiB up to 1024M, such as 64M, or 0".into())
+}
+
+impl NvmeLimits {
+    /// `settings` with it.
+    pub fn apply(self, settings: Settings) -> Settings {
+        let power_latency = self.power_latency();
+        Settings { host_memory: self.hmb, power_latency, ..settings }
+    }
+
+    /// `options` with it.
+    pub fn options(self, options: ring3_driver::nvme::Options) -> ring3_driver::nvme::Options {
+        let host_memory = self.hmb.unwrap_or(options.host_memory);
+        let power_latency = self.power_latency().unwrap_or(options.power_latency);
+        ring3_driver::nvme::Options { host_memory, power_latency, ..options }
+    }
+
+    fn power_latency(self) -> Option<Duration> {
+        self.power_latency.map(|ms| Duration::from_millis(ms.into()))
     }
 }
 

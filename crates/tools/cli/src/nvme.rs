@@ -1,18 +1,19 @@
 //! `ring3 nvme id|smart|errors`: what an NVMe controller says about itself.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::Disk;
 use ring3_device::Error;
 use ring3_driver::Circumstances;
-use ring3_driver::nvme::{Controller, Options};
+use ring3_driver::nvme::{Controller, Options, PowerState};
 use ring3_spec::nvme::log::{ErrorEntry, Smart};
 use serde_json::{Value, json};
 
 use crate::controller::Asked;
-use crate::driving::QuirkArgs;
+use crate::driving::{NvmeLimits, QuirkArgs};
 
 /// Options of `ring3 nvme`.
 #[derive(clap::Args)]
@@ -23,6 +24,8 @@ pub struct Args {
     asked: Asked,
     #[command(flatten)]
     quirks: QuirkArgs,
+    #[command(flatten)]
+    nvme: NvmeLimits,
 }
 
 #[derive(Clone, Copy, clap::Subcommand)]
@@ -33,6 +36,15 @@ enum Page {
     Smart,
     /// Show the error log, newest entry first.
     Errors,
+    /// Show the power states, and which one the controller is in.
+    Power {
+        /// Milliseconds for which it is idle before that.
+        #[arg(
+            long, value_name = "MS", default_value_t = 0,
+            value_parser = clap::value_parser!(u64).range(0..=60_000),
+        )]
+        idle: u64,
+    },
 }
 
 /// Asks the controller and prints what it says.
@@ -42,21 +54,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .device("vfio:0000:01:00.0, uio:0000:01:00.0, qtest:nvme, vfio-user:PATH or sim:nvme")?;
     let memory =
         args.asked.protection.apply(OpenOptions { arena: 4 << 20, ..OpenOptions::default() });
-    let answer = ask(args.page, uri, memory, args.quirks).with_context(|| uri.to_string())?;
+    let quirks = Circumstances::from(args.quirks).here();
+    let options = Options { max_queues: 1, quirks, ..args.nvme.options(Options::default()) };
+    let answer = ask(args.page, uri, memory, options).with_context(|| uri.to_string())?;
     args.asked.print(&answer);
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(page: Page, uri: &Uri, memory: OpenOptions, quirks: QuirkArgs) -> Result<Value, Error> {
+fn ask(page: Page, uri: &Uri, memory: OpenOptions, options: Options) -> Result<Value, Error> {
     let device = ring3_backend::open(uri, memory)?;
-    let quirks = Circumstances::from(quirks).here();
-    let options = Options { max_queues: 1, quirks, ..Options::default() };
     let controller = Controller::open(device, options)?;
     Ok(match page {
         Page::Id => identity(&controller),
         Page::Smart => smart(&controller.smart()?),
         Page::Errors => {
             json!({ "errors": controller.errors()?.iter().map(error).collect::<Vec<_>>() })
+        }
+        Page::Power { idle } => {
+            std::thread::sleep(Duration::from_millis(idle));
+            json!({
+                "state": controller.power_state()?,
+                "idle_ms": idle,
+                "power_states": power_states(&controller),
+            })
         }
     })
 }
@@ -69,9 +89,10 @@ fn identity(controller: &Controller) -> Value {
             "namespace": namespace.id(), "bytes": info.capacity(), "blocks": info.blocks,
             "block_size": info.block_size,
             "read_only": info.read_only, "discard": info.discard.is_some(),
-            "write_zeroes": info.max_write_zeroes_blocks > 0,
+            "write_zeroes": info.max_write_zeroes_blocks > 0, "boundary": info.boundary,
         })
     });
+    let memory = controller.host_memory();
     let refused = controller
         .refused()
         .iter()
@@ -84,8 +105,26 @@ fn identity(controller: &Controller) -> Value {
             "none".into(), |kind| format!("{kind:?}").to_lowercase(),
         ),
         "quirks": controller.quirks().names().collect::<Vec<_>>(),
+        "host_memory": {
+            "preferred_bytes": memory.preferred, "minimum_bytes": memory.minimum,
+            "given_bytes": memory.given,
+        },
+        "power_states": power_states(controller),
         "namespaces": namespaces.collect::<Vec<_>>(), "refused": refused.collect::<Vec<_>>(),
     })
+}
+
+/// The states of a controller that has several.
+fn power_states(controller: &Controller) -> Vec<Value> {
+    let state = |(number, state): (usize, &PowerState)| {
+        json!({
+            "state": number, "operational": state.operational, "entry_us": state.entry_us,
+            "exit_us": state.exit_us, "microwatts": state.microwatts,
+            "next": state.next.map(|(next, _)| next),
+            "next_after_ms": state.next.map(|(_, idle_ms)| idle_ms),
+        })
+    };
+    controller.power_states().iter().enumerate().map(state).collect()
 }
 
 /// Warnings by name, in the order of their bits.

@@ -79,6 +79,8 @@ prints_what_its_schema_says! {
     net_info_prints_what_its_schema_says: "net-info", "net info --device sim:e1000";
     quirks_show_prints_what_its_schema_says: "quirks-show", "quirks show";
     nvme_id_prints_what_its_schema_says: "nvme-id", "nvme id --device sim:nvme";
+    nvme_power_prints_what_its_schema_says:
+        "nvme-power", "nvme power --device sim:nvme,sleep=2ms/3ms";
     nvme_smart_prints_what_its_schema_says: "nvme-smart", "nvme smart --device sim:nvme";
     nvme_errors_prints_what_its_schema_says: "nvme-errors", "nvme errors --device sim:nvme";
     ata_id_of_ahci_prints_what_its_schema_says: "ata-id", "ata id --device sim:ahci";

@@ -22,6 +22,10 @@ pub struct Info {
     /// Bytes of a write that costs no read-modify-write inside of the device; at least
     /// `block_size`.
     pub optimal_io: u32,
+    /// Bytes whose multiples a request is best kept from crossing: one that does is slower than two
+    /// that do not. A power of two, or 0 for none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub boundary: u32,
     /// Whether writes may sit in a cache that loses them with the power, so that flush and FUA mean
     /// something.
     pub volatile_cache: bool,
@@ -35,6 +39,10 @@ pub struct Info {
     pub read_only: bool,
     /// Whether its medium turns, so that the order of requests matters.
     pub rotates: bool,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Limits of discard.

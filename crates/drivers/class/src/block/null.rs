@@ -38,6 +38,7 @@ impl Null {
             max_transfer: 1 << 20,
             segments: SegmentRules::PAGES,
             optimal_io: block_size,
+            boundary: 0,
             volatile_cache: false,
             fua: false,
             max_write_zeroes_blocks: u16::MAX.into(),

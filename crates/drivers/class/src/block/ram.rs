@@ -50,6 +50,7 @@ impl Ram {
             max_transfer: 128 << 10,
             segments: SegmentRules::PAGES,
             optimal_io: block_size,
+            boundary: 0,
             volatile_cache: false,
             fua: true,
             max_write_zeroes_blocks: 1024,

@@ -210,6 +210,7 @@ impl Identity {
             max_transfer: max_transfer - max_transfer % self.block_size,
             segments: limits.segments,
             optimal_io: self.physical_block_size,
+            boundary: 0,
             volatile_cache: self.cache && self.flush != Flush::None,
             // By PIO it takes WRITE MULTIPLE FUA EXT, and what was promised holds after a
             // slow-down, too.

@@ -13,6 +13,7 @@ use ring3_spec::nvme::{
 };
 
 use super::checkpoint::{Checkpoint, Progress};
+use super::host_memory::Lent;
 use super::init;
 
 /// Entries of both admin rings.
@@ -47,6 +48,8 @@ pub(super) struct Admin {
     /// A dead process may have taken events and not read their logs, without which the like of them
     /// do not come again.
     pub(super) unread: bool,
+    /// Memory that the controller has for itself.
+    pub(super) host_memory: Option<Lent>,
 }
 
 impl Admin {
@@ -80,6 +83,7 @@ impl Admin {
             detached: false,
             checkpoint: Checkpoint::new(arena)?,
             unread: false,
+            host_memory: None,
         })
     }
 
@@ -214,6 +218,7 @@ impl Admin {
         self.completion.abandon();
         self.page.abandon();
         self.checkpoint.abandon();
+        self.host_memory.iter_mut().for_each(Lent::abandon);
     }
 
     fn request_event(&mut self, id: u16) -> Result<(), Error> {

@@ -11,7 +11,8 @@
 //! The saved state and the [checkpoint](super::checkpoint) come from the dead process and are not
 //! trusted. First CC, AQA, ASQ, ACQ and CSTS are compared with what they must be. Then Identify
 //! Controller is sent, which shows how far the queue is: its completion must arrive, must be the
-//! only one, and its SQHD must cover all earlier commands. After any error, or when it takes too
+//! only one, and its SQHD must cover all earlier commands. A controller with memory of the host is
+//! asked whether it is the memory that was saved. After any error, or when it takes too
 //! long, the caller opens the controller (`crates/processes/host/src/drive`), which stops it first.
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use super::DRIVER;
 use super::admin::{Admin, ENTRIES};
 use super::checkpoint::Checkpoint;
 use super::controller::Controller;
+use super::identity::ControllerFeatures;
 use super::init;
 use super::saved::{CONTROLLER, SavedAdmin, SavedController};
 use crate::disk::Controller as _;
@@ -80,7 +82,7 @@ impl Controller {
         let controller = Self::resume_running(device, poll, state)?;
         let shared = &controller.shared;
         let mut admin = lock(&shared.admin);
-        match drain(&mut admin, &shared.traits.identity.serial, shared.traits.identity.queues) {
+        match drain(&mut admin, &shared.traits) {
             Ok(()) => {
                 admin.unread = true;
                 // Whatever the dead driver has written.
@@ -111,8 +113,9 @@ fn check_registers(registers: &Registers) -> Result<(), Error> {
     ))
 }
 
-/// Has the controller end all that `queues` I/O queues have, which may be there or not.
-fn drain(admin: &mut Admin, serial: &str, queues: u16) -> Result<(), Error> {
+/// Has the controller end all that its I/O queues have, which may be there or not.
+fn drain(admin: &mut Admin, traits: &ControllerFeatures) -> Result<(), Error> {
+    let (serial, queues) = (&traits.identity.serial, traits.identity.queues);
     let deadline = Deadline::after(LIMIT);
     let within = |admin: &mut Admin, command| admin.execute_within(command, deadline.remaining());
     let identify = Submission::identify(cns::CONTROLLER, 0).with_data(admin.page.iova(), 0);
@@ -126,7 +129,7 @@ fn drain(admin: &mut Admin, serial: &str, queues: u16) -> Result<(), Error> {
     let mut bytes = [0; identify::SIZE];
     admin.page.read(0, &mut bytes)?;
     let found = Printable(identify::Controller(bytes).serial()).to_string();
-    if found != serial {
+    if found != *serial {
         return Err(Error::Fatal(format!("it is {found:?} and not {serial:?}")));
     }
     for id in 1..=queues {
@@ -142,7 +145,11 @@ fn drain(admin: &mut Admin, serial: &str, queues: u16) -> Result<(), Error> {
             }
         }
     }
-    Ok(())
+    // What it has and nobody here knows of would be given out as free.
+    if traits.host_memory.is_nothing() && admin.host_memory.is_none() {
+        return Ok(());
+    }
+    admin.check_host_memory(deadline.remaining())
 }
 
 /// Whether a queue was not deleted because it is not there. QEMU says of a completion queue what it

@@ -18,12 +18,13 @@ use ring3_spec::text::Printable;
 use super::DRIVER;
 use super::admin::Admin;
 use super::event::Event;
+use super::host_memory::{HostMemory, Lent};
 use super::identity::{ControllerFeatures, Identity};
 use super::init;
 use super::interrupts::Vectors;
 use super::namespace::{Namespace, Unit};
 use super::options::Options;
-use super::quirks::{self, BROKEN_APST, BROKEN_DEEPEST_STATE, LIMITED_IDENTIFY, SINGLE_COMMAND};
+use super::quirks::{self, BROKEN_APST, LIMITED_IDENTIFY, SINGLE_COMMAND};
 use super::reset::Members;
 use super::revalidate::power_count;
 use crate::disk::write_cache::{PowerCount, WriteCache};
@@ -88,7 +89,17 @@ impl Controller {
             }
         })?;
         let judge = |strings: Strings<'_>| quirks::of(&*device, strings, &options);
-        let started = start(&mut lock(&admin), cap, queues.min(vectors.queues()), judge);
+        let queues = queues.min(vectors.queues());
+        let started = {
+            let admin = &mut lock(&admin);
+            start(admin, cap, queues, (judge, &options)).and_then(|started| {
+                let page = init::page_size(cap);
+                let (wanted, limit) = (started.0.host_memory, options.host_memory);
+                admin.host_memory = Lent::allocate(&*device, wanted, limit, page);
+                admin.give_host_memory()?;
+                Ok(started)
+            })
+        };
         let (mut traits, queues) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -158,6 +169,13 @@ impl Controller {
     /// How it differs from its specification, by the names of `quirks.toml`.
     pub fn quirks(&self) -> &Quirks {
         self.shared.quirks()
+    }
+
+    /// The memory of the host that it asks for, and what it has.
+    pub fn host_memory(&self) -> HostMemory {
+        let wanted = self.shared.traits.host_memory;
+        let given = lock(&self.shared.admin).host_memory.as_ref().map_or(0, Lent::len);
+        HostMemory { preferred: wanted.preferred, minimum: wanted.minimum, given }
     }
 
     /// The disks, by ascending namespace id.
@@ -265,7 +283,7 @@ fn start(
     admin: &mut Admin,
     cap: Cap,
     queues: u16,
-    judge: impl Fn(Strings<'_>) -> Result<Quirks, Error>,
+    (judge, options): (impl Fn(Strings<'_>) -> Result<Quirks, Error>, &Options),
 ) -> Result<(ControllerFeatures, u16), Error> {
     init::enable(admin, cap)?;
     let version = admin.registers().read(VS);
@@ -292,7 +310,7 @@ fn start(
         Err(error) => return Err(error),
     };
     let page = init::page_size(cap);
-    let mut traits = ControllerFeatures::new(&controller, limits, page, version, quirks);
+    let mut traits = ControllerFeatures::new(&controller, limits, page, version, (quirks, options));
     if traits.identity.volatile_cache {
         // A cache that is switched off loses nothing. If the controller does not say, it is on.
         let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;
@@ -316,23 +334,15 @@ pub(super) fn negotiate_queues(
         admin.demand("the number of queues", Submission::set_queue_counts(wanted))?,
     );
     // Step 10: asynchronous events, those that the controller has. A refusal costs only the events.
-    let notices = AsyncEvents(traits.async_events & AsyncEvents(0).with_namespace_changed(1).0)
-        .with_critical_warnings(0x1f);
+    let known = AsyncEvents(0).with_namespace_changed(1).with_firmware_activation(1);
+    let notices = AsyncEvents(traits.async_events & known.0).with_critical_warnings(0x1f);
     if let Err(status) = admin.execute(Submission::set_feature(feature::ASYNC_EVENTS, notices.0))? {
         tracing::debug!(
             "the controller refused the configuration of asynchronous events: {status}"
         );
     }
-    let awake = [BROKEN_APST, BROKEN_DEEPEST_STATE].iter().any(|flag| traits.quirks.has(flag));
-    if awake && traits.changes_power_state {
-        // A table of states, all zero, and the switch.
-        let off = Submission::set_feature(feature::POWER_STATE_TRANSITIONS, 0);
-        if let Err(status) = admin.send_page(&[], off)? {
-            tracing::warn!(
-                "the controller refuses to stay in its first power state: {status}; it may leave \
-                the bus when it is idle"
-            );
-        }
+    if traits.changes_power_state {
+        admin.set_transitions(&traits.power_states, traits.quirks.has(BROKEN_APST))?;
     }
     if traits.retry_delays != [0; 3] {
         // Without this, no status says how long to wait. A refusal costs only that.

@@ -33,6 +33,8 @@ fn open(device: Arc<dyn Device>, settings: &Settings) -> Result<Opened, Error> {
         max_queues: settings.queues,
         max_transfer: settings.max_transfer,
         poll: settings.poll.unwrap_or(usual.poll),
+        host_memory: settings.host_memory.unwrap_or(usual.host_memory),
+        power_latency: settings.power_latency.unwrap_or(usual.power_latency),
         quirks: settings.quirks.clone(),
         ..usual
     };

@@ -22,6 +22,8 @@ pub enum Event {
         /// Bits as in [`log::Smart`].
         warnings: Option<u8>,
     },
+    /// New firmware is about to be activated: commands wait until it is.
+    FirmwareActivation,
     /// Namespaces were added, removed or changed. What follows says which.
     NamespacesChanged,
     /// A namespace has grown. Its disk keeps the size that it had.
@@ -48,7 +50,7 @@ pub enum Event {
 impl Event {
     /// Which log page must be read so that events of this type can come again. [NVMe 5.1.2]
     pub(super) fn log_page(event: AsyncEvent) -> Option<u8> {
-        [log::ERRORS, log::SMART, log::CHANGED_NAMESPACES]
+        [log::ERRORS, log::SMART, log::FIRMWARE_SLOTS, log::CHANGED_NAMESPACES]
             .into_iter()
             .find(|&page| u32::from(page) == event.log_page())
     }
@@ -69,6 +71,9 @@ impl Event {
                     .map(|smart| smart.critical_warning()),
             },
             AsyncEvent::NOTICE if info == AsyncEvent::NAMESPACE_CHANGED => Self::NamespacesChanged,
+            AsyncEvent::NOTICE if info == AsyncEvent::FIRMWARE_ACTIVATION => {
+                Self::FirmwareActivation
+            }
             _ => Self::Other(event),
         }
     }
@@ -101,6 +106,9 @@ impl fmt::Display for Event {
                 };
                 f.write_str(what)?;
                 warnings.map_or(Ok(()), |bits| write!(f, "; critical warnings {bits:#04x}"))
+            }
+            Self::FirmwareActivation => {
+                f.write_str("new firmware is activated; requests wait until it runs")
             }
             Self::NamespacesChanged => f.write_str("namespaces changed"),
             Self::NamespaceGrown { id, blocks } => {

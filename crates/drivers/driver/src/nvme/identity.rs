@@ -12,8 +12,11 @@ use ring3_spec::nvme::identify::{self, NvmLimits};
 use ring3_spec::nvme::{MAX_BLOCKS, registers::Version};
 use ring3_spec::text::Printable;
 
+use super::host_memory::Wanted;
+use super::options::Options;
+use super::power::{self, PowerState};
 use super::prp::MAX_TRANSFER;
-use super::quirks::{BROKEN_WRITE_ZEROES, CHAINED_LISTS};
+use super::quirks::{BROKEN_WRITE_ZEROES, CHAINED_LISTS, STRIPE};
 
 /// A controller's description.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -52,6 +55,9 @@ pub(super) struct ControllerFeatures {
     pub(super) page: u32,
     pub(super) async_events: u32,
     pub(super) shutdown: Duration,
+    /// How long commands may wait for the activation of firmware (MTFA); zero if it does not say.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub(super) firmware_activation: Duration,
     /// CRDT: the delays before a repetition that a status can ask for, in units of 100 ms.
     #[serde(default)]
     pub(super) retry_delays: [u16; 3],
@@ -61,9 +67,23 @@ pub(super) struct ControllerFeatures {
     /// It can change its power state by itself (APSTA).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) changes_power_state: bool,
+    /// Its power states, if it has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) power_states: Vec<PowerState>,
+    /// The memory of the host that it asks for.
+    #[serde(default, skip_serializing_if = "Wanted::is_nothing")]
+    pub(super) host_memory: Wanted,
+    /// Bytes whose multiples its requests are best kept from crossing, whatever a namespace says; 0
+    /// is nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) stripe: u32,
     /// How it differs from its specification.
     #[serde(default, skip_serializing_if = "Quirks::is_empty")]
     pub(super) quirks: Quirks,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl ControllerFeatures {
@@ -73,7 +93,7 @@ impl ControllerFeatures {
         limits: Option<NvmLimits>,
         page: u64,
         version: Version,
-        quirks: Quirks,
+        (quirks, options): (Quirks, &Options),
     ) -> Self {
         let text = |bytes| Printable(bytes).to_string();
         // The last entry of the longest list stays free, if the device would not take it for one.
@@ -99,6 +119,10 @@ impl ControllerFeatures {
             shift => page.checked_shl(shift.into()).unwrap_or(u64::MAX).min(1 << 31) as u32,
         };
         let discard = limits.map_or(0, |limits| limits.range_blocks());
+        let stripe = controller
+            .max_transfer(page)
+            .filter(|bytes| quirks.has(STRIPE) && bytes.is_power_of_two())
+            .and_then(|bytes| u32::try_from(bytes).ok());
         Self {
             identity,
             write_zeroes: (has(identify::Controller::ONCS_WRITE_ZEROES)
@@ -112,6 +136,9 @@ impl ControllerFeatures {
             page: page as u32,
             async_events: controller.async_events(),
             shutdown: Duration::from_micros(controller.shutdown_us().into()),
+            firmware_activation: Duration::from_millis(
+                u64::from(controller.firmware_activation_100ms()) * 100,
+            ),
             retry_delays: [
                 controller.retry_delay_1(),
                 controller.retry_delay_2(),
@@ -119,8 +146,21 @@ impl ControllerFeatures {
             ],
             sgl: controller.has_sgl(),
             changes_power_state: controller.power_state_transitions() & 1 == 1,
+            power_states: power::states(controller, &quirks, options.power_latency),
+            host_memory: Wanted::of(controller),
+            stripe: stripe.unwrap_or(0),
             quirks,
         }
+    }
+
+    /// The bytes whose multiples requests to `namespace` are best kept from crossing; 0 for none.
+    /// Like the kernel's driver it takes powers of two alone. [NVMe-NVM 4.1.5.1, NOIOB]
+    fn boundary(&self, namespace: &identify::Namespace, block_size: u32) -> u32 {
+        if self.stripe > 0 {
+            return self.stripe;
+        }
+        let bytes = u32::from(namespace.optimal_boundary()) * block_size;
+        if bytes.is_power_of_two() { bytes } else { 0 }
     }
 
     /// The disk that `namespace` is, or why it cannot be one.
@@ -166,6 +206,7 @@ impl ControllerFeatures {
             max_transfer: max_transfer - max_transfer % block_size,
             segments: SegmentRules { boundary: self.page, ..SegmentRules::PAGES },
             optimal_io: hinted(namespace.write_granularity_0based()),
+            boundary: self.boundary(namespace, block_size),
             volatile_cache: self.identity.volatile_cache,
             fua: true,
             max_write_zeroes_blocks: self
@@ -189,7 +230,8 @@ mod tests {
     fn traits(set: impl FnOnce(&mut identify::Controller)) -> ControllerFeatures {
         let mut controller = identify::Controller::zeroed();
         set(&mut controller);
-        ControllerFeatures::new(&controller, None, 4096, Version(0x0002_0100), Quirks::default())
+        let usual = (Quirks::default(), &Options::default());
+        ControllerFeatures::new(&controller, None, 4096, Version(0x0002_0100), usual)
     }
 
     fn namespace(format: LbaFormat, blocks: u64) -> identify::Namespace {
@@ -248,11 +290,25 @@ mod tests {
                 Some(limits),
                 4096,
                 version,
-                Quirks::default(),
+                (Quirks::default(), &Options::default()),
             );
             traits.disk(&namespace(LbaFormat::new(9, 0), 1 << 20)).unwrap().max_write_zeroes_blocks
         };
         assert_eq!([0, 3, 40].map(blocks), [16, 64, MAX_BLOCKS]);
+    }
+
+    #[test]
+    fn requests_have_a_boundary_if_it_is_a_power_of_two() {
+        let boundary = |blocks, shift| {
+            let mut namespace = namespace(LbaFormat::new(shift, 0), 100);
+            namespace.set_optimal_boundary(blocks);
+            traits(|_| {}).disk(&namespace).unwrap().boundary
+        };
+        assert_eq!(
+            [0, 1, 256, 3000, 0x8000].map(|blocks| boundary(blocks, 9)),
+            [0, 512, 131_072, 0, 1 << 24]
+        );
+        assert_eq!(boundary(0x8000, 12), 1 << 27);
     }
 
     #[test]

@@ -61,6 +61,11 @@ pub(super) fn capabilities(registers: &Registers) -> Result<Cap, Error> {
 /// error, or was reset by somebody else: the function or its bus by the administrator or the
 /// platform, or all of it by a loss of power.
 pub(super) fn running(registers: &Registers) -> Result<(), Error> {
+    running_status(registers).map(drop)
+}
+
+/// The same; CSTS of a controller that takes commands.
+pub(super) fn running_status(registers: &Registers) -> Result<Csts, Error> {
     let status = registers.read_alive(CSTS)?;
     if status.fatal() == 1 {
         return Err(Error::Fatal("CSTS.CFS is set".into()));
@@ -72,7 +77,7 @@ pub(super) fn running(registers: &Registers) -> Result<(), Error> {
             "it was reset behind the driver's back (CSTS.RDY or CC.EN is 0)".into(),
         ));
     }
-    Ok(())
+    Ok(status)
 }
 
 /// What has become of a controller that was enabled, by its registers.

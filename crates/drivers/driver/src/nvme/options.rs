@@ -22,6 +22,14 @@ pub struct Options {
     pub flush_timeout: Duration,
     /// How long a wait polls at most before it sleeps; see [`ring3_device::wait`].
     pub poll: Duration,
+    /// Most bytes of memory that a controller gets for itself, if it asks for such (HMPRE); 0 is
+    /// none.
+    #[serde(default = "usual_host_memory", skip_serializing_if = "is_usual_host_memory")]
+    pub host_memory: u64,
+    /// How long a controller may take to leave a power state that it enters by itself; 0 keeps it
+    /// awake.
+    #[serde(default = "usual_power_latency", skip_serializing_if = "is_usual_power_latency")]
+    pub power_latency: Duration,
     /// What the user and the machine add to the table of quirks.
     #[serde(default, skip_serializing_if = "Circumstances::wants_nothing")]
     pub quirks: Circumstances,
@@ -31,6 +39,24 @@ pub struct Options {
 /// the controller, with all that is in flight.
 fn usual_flush_timeout() -> Duration {
     Duration::from_secs(60)
+}
+
+/// As the kernel's driver has it by default (max_host_mem_size_mb).
+fn usual_host_memory() -> u64 {
+    128 << 20
+}
+
+fn is_usual_host_memory(bytes: &u64) -> bool {
+    *bytes == usual_host_memory()
+}
+
+/// As the kernel's driver has it by default (default_ps_max_latency_us).
+fn usual_power_latency() -> Duration {
+    Duration::from_millis(100)
+}
+
+fn is_usual_power_latency(latency: &Duration) -> bool {
+    *latency == usual_power_latency()
 }
 
 impl Default for Options {
@@ -45,6 +71,8 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             flush_timeout: usual_flush_timeout(),
             poll: ring3_device::wait::DEFAULT_POLL,
+            host_memory: usual_host_memory(),
+            power_latency: usual_power_latency(),
             quirks: Circumstances::default(),
         }
     }

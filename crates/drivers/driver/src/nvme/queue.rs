@@ -15,7 +15,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_class::Saved;
 use ring3_class::block::{Completion, Data, Info, IoError, Operation, Request};
@@ -32,6 +32,7 @@ use super::command::Encoder;
 use super::controller::NvmeShared;
 use super::init;
 use super::namespace::{Namespace, Unit};
+use super::pause::Pause;
 use super::prp::{Layout, Lists};
 use super::quirks::{CHAINED_LISTS, MEDIUM_PRIORITY};
 use super::reset::Use;
@@ -66,6 +67,7 @@ pub(super) struct QueuePair {
     /// What the good end of each of its commands says.
     success: Success,
     vector: Option<u16>,
+    pause: Pause,
 }
 
 impl QueuePair {
@@ -152,6 +154,7 @@ impl QueuePair {
             id,
             success: Success::of(id),
             vector,
+            pause: Pause::default(),
         };
         Ok((irq, pair))
     }
@@ -395,7 +398,16 @@ impl Hardware for QueuePair {
     }
 
     fn check(&mut self) -> Result<(), Error> {
-        init::running(&Registers::new(self.bar.clone(), 0)?)
+        let status = init::running_status(&Registers::new(self.bar.clone(), 0)?)?;
+        self.pause.note(status.paused() == 1, Instant::now(), self.shared.options.timeout);
+        Ok(())
+    }
+
+    /// Nothing is late of what waits for a controller that activates new firmware.
+    fn has_started(&self, _: u16) -> bool {
+        let (limit, timeout) =
+            (self.shared.traits.firmware_activation, self.shared.options.timeout);
+        !self.pause.excuses(Instant::now(), limit, timeout)
     }
 
     /// Sends an Abort command. [NVMe 5.1.1]

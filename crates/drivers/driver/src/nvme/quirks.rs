@@ -35,6 +35,9 @@ pub(super) const BROKEN_APST: &str = "broken-apst";
 /// No deepest power state.
 pub(super) const BROKEN_DEEPEST_STATE: &str = "broken-deepest-state";
 
+/// Its transfers are best kept from crossing multiples of the longest one.
+pub(super) const STRIPE: &str = "stripe";
+
 /// The table.
 pub fn table() -> &'static Table {
     static TABLE: LazyLock<Table> =
@@ -73,6 +76,7 @@ mod tests {
             BROKEN_WRITE_ZEROES,
             BROKEN_APST,
             BROKEN_DEEPEST_STATE,
+            STRIPE,
         ]);
         assert_eq!(asked, table().obeyed().collect());
     }

@@ -20,7 +20,7 @@ use crate::disk::write_cache::{PowerCount, WriteCache};
 use crate::disk::{Condition, Controller, Losses};
 use crate::lifetime::{ControllerState, StopFailed, lock};
 
-/// A queue is deleted within this before a shutdown.
+/// A queue is deleted, and memory of the host is given back, within this before a shutdown.
 const DELETE: Duration = Duration::from_secs(2);
 
 /// What the controller's queues and disks share, besides its lifetime.
@@ -80,6 +80,7 @@ impl NvmeShared {
         // First, so that no queue rings a doorbell of what is deleted.
         self.lifetime.close();
         self.delete_queues(&mut admin);
+        admin.end_host_memory(DELETE.min(self.options.timeout));
         let consent = init::shut_down(admin.registers(), self.traits.shutdown);
         if consent.is_ok() {
             // Its caches are on the media. [NVMe 3.6.1]
@@ -138,6 +139,7 @@ impl Controller for NvmeShared {
         init::enable(admin, self.cap)?;
         let queues = self.traits.identity.queues;
         let granted = negotiate_queues(admin, &self.traits, queues)?;
+        admin.give_host_memory()?;
         if granted < queues {
             return Err(Error::Protocol(format!(
                 "it grants {granted} queues after a reset, {queues} before"

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admin::{Admin, ENTRIES, EVENT_IDS, MAX_EVENT_REQUESTS};
 use super::checkpoint::Checkpoint;
+use super::host_memory::{Lent, SavedHostMemory};
 use super::identity::ControllerFeatures;
 use super::namespace::UniqueId;
 use super::options::Options;
@@ -70,6 +71,9 @@ pub(super) struct SavedAdmin {
     /// Where the queue's progress is, if the process that saved it kept it.
     #[serde(default)]
     pub(super) checkpoint: Option<Span>,
+    /// The memory that the controller has for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) host_memory: Option<SavedHostMemory>,
 }
 
 /// A ring and its memory.
@@ -123,6 +127,7 @@ impl SavedAdmin {
             events: admin.events.iter().map(|event| event.0).collect(),
             strays: admin.strays,
             checkpoint: Some(admin.checkpoint.span()),
+            host_memory: admin.host_memory.as_ref().map(Lent::saved),
         }
     }
 }
@@ -134,6 +139,7 @@ impl Admin {
         self.completion.words_mut().release_to_successor();
         self.page.release_to_successor();
         self.checkpoint.release_to_successor();
+        self.host_memory.iter_mut().for_each(Lent::release_to_successor);
         self.detached = true;
     }
 
@@ -155,12 +161,17 @@ impl Admin {
             events,
             strays,
             checkpoint,
+            host_memory,
         } = &state.admin;
         let page = claims.claim(*page)?;
         let checkpoint = match checkpoint {
             Some(span) => Checkpoint::over(claims.claim(*span)?),
             None => Checkpoint::new(claims.arena())?,
         };
+        let host_memory = host_memory
+            .as_ref()
+            .map(|saved| saved.claim(claims, state.traits.page.into()))
+            .transpose()?;
         let admin = Self {
             registers,
             submission: submission.claim(claims)?,
@@ -176,6 +187,7 @@ impl Admin {
             detached: true,
             checkpoint,
             unread: false,
+            host_memory,
         };
         let sizes = (admin.submission.size(), admin.completion.size(), admin.page.len());
         if sizes != (ENTRIES, ENTRIES, identify::SIZE)

@@ -77,12 +77,20 @@ pub fn parameters(info: &Info, buffer: u32, page: u32) -> Result<Parameters, Str
         physical_bs_shift: shift(optimal.clamp(block, MOST_PHYSICAL.max(block))),
         io_opt_shift: shift(optimal),
         io_min_shift: shift(optimal),
+        chunk_sectors: chunk(info) / SECTOR,
         max_sectors: buffer.min(info.max_transfer) / block * (block / SECTOR),
         dev_sectors: info.blocks * u64::from(block / SECTOR),
         ..Parameters::default()
     };
     add_discard(&mut parameters, info);
     Ok(parameters)
+}
+
+/// The boundary at which the kernel splits requests, in bytes; 0 for none. It must hold whole
+/// blocks, and whole pages, without which nothing is ever split.
+fn chunk(info: &Info) -> u32 {
+    let least = info.block_size.max(MOST_PHYSICAL);
+    if info.boundary.is_power_of_two() && info.boundary >= least { info.boundary } else { 0 }
 }
 
 /// Discard and write-zeroes share a part, which needs a granularity even if there is only the
@@ -128,6 +136,7 @@ mod tests {
             max_transfer: 512 << 10,
             segments: ring3_class::dma::SegmentRules::PAGES,
             optimal_io: block_size,
+            boundary: 0,
             volatile_cache: true,
             fua: true,
             max_write_zeroes_blocks: 0,
@@ -242,6 +251,12 @@ mod tests {
     #[test]
     fn a_best_unit_beyond_what_the_kernel_should_read_ahead_is_the_block() {
         assert_eq!(of(&Info { optimal_io: 32 << 20, ..info(512) }).io_opt_shift, 25);
+        for boundary in [4096, 128 << 10, 1 << 31] {
+            assert_eq!(of(&Info { boundary, ..info(512) }).chunk_sectors, boundary / 512);
+        }
+        for boundary in [0, 512, 2048, 5000, u32::MAX] {
+            assert_eq!(of(&Info { boundary, ..info(512) }).chunk_sectors, 0, "{boundary}");
+        }
         for optimal_io in [64 << 20, 1 << 31, 3000, 0] {
             assert_eq!(of(&Info { optimal_io, ..info(512) }).io_opt_shift, 9);
         }

@@ -529,6 +529,8 @@ fn settings(standby: &Standby, disks: usize) -> Settings {
 /// Opens `device`, with room for exports of all its disks, which only the opened device counts.
 fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_device::Error> {
     let open = |disks| Driver::open(device.clone(), standby.family, &settings(standby, disks));
+    // What a driver has it grow by is the device's alone.
+    let arena = device.dma().arena().len();
     let mut opened = open(EXPECTED)?;
     let is_disk = |offer: &&Offer| matches!(offer, Offer::Disk(_));
     let disks = opened.offers.iter().filter(is_disk).count();
@@ -538,7 +540,7 @@ fn open(device: &Arc<dyn Device>, standby: &Standby) -> Result<Opened, ring3_dev
         0 => standby.wanted.arena_bytes(disks),
         cards => cards * tap::arena_bytes(standby.wanted.queues),
     };
-    let missing = needed.saturating_sub(device.dma().arena().len());
+    let missing = needed.saturating_sub(arena);
     if missing > 0 {
         device.dma().grow(missing)?;
     }
@@ -566,6 +568,7 @@ pub fn facts(disk: &dyn Disk) -> OfferedDisk {
         max_queues: disk.max_queues(),
         max_transfer: info.max_transfer,
         optimal_io: info.optimal_io,
+        boundary: info.boundary,
         volatile_cache: info.volatile_cache,
         fua: info.fua,
         max_write_zeroes_blocks: info.max_write_zeroes_blocks,

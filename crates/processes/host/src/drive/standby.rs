@@ -111,6 +111,8 @@ impl Standby {
             interrupts,
             throttle,
             quirks,
+            host_memory: prepare.host_memory,
+            power_latency: prepare.power_latency_ms.map(|ms| Duration::from_millis(ms.into())),
             part: prepare.part,
             max_transfer: (!prepare.shared).then_some(wanted.max_bytes),
             ..Settings::default()
@@ -237,6 +239,8 @@ mod tests {
             interrupts,
             throttle: None,
             quirks: Vec::new(),
+            host_memory: None,
+            power_latency_ms: None,
             queues: 1,
             depth: 64,
             max_bytes: 1 << 18,

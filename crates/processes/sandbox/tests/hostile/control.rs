@@ -90,6 +90,7 @@ fn disk() -> OfferedDisk {
         max_queues,
         max_transfer,
         optimal_io,
+        boundary: 0,
         volatile_cache,
         fua,
         max_write_zeroes_blocks,

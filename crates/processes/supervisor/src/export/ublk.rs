@@ -584,6 +584,7 @@ fn info(facts: &OfferedDisk) -> Info {
         max_transfer: facts.max_transfer,
         segments: SegmentRules::PAGES,
         optimal_io: facts.optimal_io,
+        boundary: facts.boundary,
         volatile_cache: facts.volatile_cache,
         fua: facts.fua,
         max_write_zeroes_blocks: facts.max_write_zeroes_blocks,

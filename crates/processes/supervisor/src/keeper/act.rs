@@ -123,18 +123,19 @@ impl Keeper {
         let program =
             self.candidate.as_ref().filter(|_| upgraded).unwrap_or(&self.setup.program).clone();
         let device = &self.setup.device;
+        let family = self.held.as_ref().map(|held| held.family().to_owned());
+        let family = family.or_else(|| device.driver.clone());
+        let host_memory = device.host_memory(family.as_deref());
         let prepare = Prepare {
             version: VERSION,
             name: device.name.clone(),
-            family: self
-                .held
-                .as_ref()
-                .map(|held| held.family().to_owned())
-                .or_else(|| device.driver.clone()),
+            family,
             part: device.part,
             interrupts: device.interrupts.clone(),
             throttle: device.throttle.map(|throttle| throttle.to_string()),
             quirks: device.quirks.clone(),
+            host_memory: device.hmb_mib.map(|mib| u64::from(mib) << 20),
+            power_latency_ms: device.power_latency_ms,
             queues: device.export.queues.min(crate::processors()),
             depth: device.export.depth,
             max_bytes: device.max_bytes(),
@@ -152,7 +153,9 @@ impl Keeper {
         let limits = Limits {
             name: device.name.clone(),
             // Its own, and that of clients.
-            memory: (device.limits.memory_mib << 20).saturating_add(device.lent_bytes()),
+            memory: (device.limits.memory_mib << 20)
+                .saturating_add(device.lent_bytes())
+                .saturating_add(host_memory),
             cpu_percent: device.limits.cpu_percent,
             cpu_weight: device.cpu_weight(),
             pids: device.limits.pids,

@@ -116,6 +116,14 @@ pub struct Device {
     /// What the user wants otherwise than its driver's table of quirks has it.
     #[serde(default)]
     pub quirks: Vec<String>,
+    /// Most MiB of memory that it gets for itself, an NVMe controller; the driver's usual limit if
+    /// `None`.
+    #[serde(default)]
+    pub hmb_mib: Option<u16>,
+    /// Milliseconds that it may take to leave a power state that it enters by itself, an NVMe
+    /// controller; the driver's usual limit if `None`.
+    #[serde(default)]
+    pub power_latency_ms: Option<u32>,
     /// What its disks become.
     #[serde(default)]
     pub export: ExportConfig,
@@ -153,10 +161,25 @@ const HOSTED: &str = "dde:";
 /// As many requests of 128 KiB as it has set memory aside for.
 const HOSTED_DEPTH: u16 = 128;
 
+/// Most MiB that a controller may get for itself.
+const MOST_HMB_MIB: u16 = 1024;
+/// What a controller may get if nothing is said: the NVMe driver's default.
+const USUAL_HMB_MIB: u16 = 128;
+/// The longest time that a controller may take to wake.
+const MOST_POWER_LATENCY_MS: u32 = 60_000;
+
 impl Device {
     /// The driver of Linux that drives it, if one does.
     pub fn hosted(&self) -> Option<&str> {
         self.driver.as_deref()?.strip_prefix(HOSTED)
+    }
+
+    /// Most bytes that its controller gets for itself, by a driver of `family`.
+    pub fn host_memory(&self, family: Option<&str>) -> u64 {
+        if family.is_some_and(|family| family != "nvme") || self.export.kind.is_card() {
+            return 0;
+        }
+        u64::from(self.hmb_mib.unwrap_or(USUAL_HMB_MIB)) << 20
     }
 
     /// Its driver's part of the processors' time. A card's has the largest: packets that it does
@@ -191,6 +214,11 @@ impl Device {
             "quirks",
             self.quirks.is_empty(),
             "left out with driver = \"dde:...\": a driver of Linux has a table of its own",
+        )?;
+        range(
+            "hmb_mib and power_latency_ms",
+            self.hmb_mib.is_none() && self.power_latency_ms.is_none(),
+            "left out with driver = \"dde:...\": they are for ring3's own driver of NVMe",
         )?;
         range(
             "export.kind",
@@ -233,6 +261,19 @@ impl Device {
             "throttle",
             self.throttle.is_none() || self.export.kind.is_card(),
             "left out with a disk: it is a network card's (export.kind = \"tap\")",
+        )?;
+        let is_nvme = self.driver.as_deref().is_none_or(|driver| driver == "nvme")
+            && !self.export.kind.is_card();
+        range(
+            "hmb_mib and power_latency_ms",
+            is_nvme || self.hmb_mib.is_none() && self.power_latency_ms.is_none(),
+            "left out with other drivers than nvme",
+        )?;
+        range("hmb_mib", self.hmb_mib.is_none_or(|mib| mib <= MOST_HMB_MIB), "0 to 1024")?;
+        range(
+            "power_latency_ms",
+            self.power_latency_ms.is_none_or(|ms| ms <= MOST_POWER_LATENCY_MS),
+            "0 to 60000",
         )?;
         let interrupts = ["auto", "msix", "msi", "intx", "poll"];
         range(

@@ -52,6 +52,35 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
+fn a_controllers_own_memory_and_its_power_states_are_an_nvme_drivers_to_limit() {
+    let with = |more: &str| {
+        let text = SCRATCH.replace("bind = true", more);
+        parse(&text).map(|devices| devices[0].clone())
+    };
+    let device = with("hmb_mib = 64\npower_latency_ms = 0").unwrap();
+    assert_eq!((device.hmb_mib, device.power_latency_ms), (Some(64), Some(0)));
+    let memory = |device: &Device, family| device.host_memory(family) >> 20;
+    assert_eq!(
+        [Some("nvme"), None, Some("ata")].map(|family| memory(&device, family)),
+        [64, 64, 0]
+    );
+    assert_eq!(memory(&with("").unwrap(), Some("nvme")), 128);
+    for (wrong, named) in [
+        ("hmb_mib = 1025", "0 to 1024"),
+        ("power_latency_ms = 60001", "0 to 60000"),
+        ("hmb_mib = -1", "hmb_mib"),
+    ] {
+        let error = with(wrong).unwrap_err();
+        assert!(error.contains(named), "{error}");
+    }
+    for driver in ["\"ata\"", "\"dde:nvme\""] {
+        let text = SCRATCH.replace("\"nvme\"", driver).replace("bind = true", "hmb_mib = 64");
+        let error = parse(&text).unwrap_err();
+        assert!(error.contains("hmb_mib and power_latency_ms"), "{error}");
+    }
+}
+
+#[test]
 fn memory_is_lent_to_a_disk_within_what_is_said_and_to_nobody_else() {
     let with = |more: &str| parse(&SCRATCH.replace("id = 0", more));
     let devices = with("share = { socket = \"/run/x\", memory_mib = 64 }").unwrap();

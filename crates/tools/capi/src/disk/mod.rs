@@ -168,6 +168,7 @@ pub unsafe extern "C" fn ring3_disk_new(
         max_transfer: info.max_transfer,
         segments: SegmentRules { align: 1, boundary: 1, max: u32::MAX },
         optimal_io: info.optimal_io.max(info.block_size),
+        boundary: 0,
         volatile_cache: info.volatile_cache,
         fua: info.fua,
         max_write_zeroes_blocks: info.max_write_zeroes_blocks,

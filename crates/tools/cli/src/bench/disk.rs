@@ -26,7 +26,7 @@ use super::open::open_disk;
 use super::paper;
 use super::restart::Supervised;
 use super::ring3d::supervisor;
-use crate::driving::Protection;
+use crate::driving::{NvmeLimits, Protection};
 use crate::leave;
 
 /// How long the kernel may take to find the disk of a device that it was given back.
@@ -342,7 +342,7 @@ fn here(target: &Target, plan: &Plan, first: u32, progress: &mut dyn FnMut(&Even
     let device = target.device.clone();
     let open = |waiting| {
         let uri = device.as_deref().unwrap_or_default();
-        open_disk(uri, room, waiting, target.protection)
+        open_disk(uri, room, waiting, (target.protection, NvmeLimits::default()))
             .map_err(|error| ring3_bench::Error::Invalid(format!("{error:#}")))
     };
     let driver = if plan.controller == Controller::Nvme { "nvme" } else { "ata" };

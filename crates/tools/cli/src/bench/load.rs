@@ -19,7 +19,7 @@ use ring3_device::dma::{Mode, StreamStats};
 use serde::Serialize;
 
 use super::open::{LOAD, open_disk};
-use crate::driving::Protection;
+use crate::driving::{NvmeLimits, Protection};
 
 /// Options of `ring3 blk bench`.
 #[derive(clap::Args)]
@@ -30,6 +30,8 @@ pub struct Args {
     device: String,
     #[command(flatten)]
     protection: Protection,
+    #[command(flatten)]
+    nvme: NvmeLimits,
     /// The load: (rand|seq)(read|write|rw)-SIZE-qdDEPTH, such as seqwrite-128k-qd8. May be
     /// repeated.
     #[arg(long = "workload", default_value = "randread-4k-qd1")]
@@ -172,7 +174,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // Lent as long as the loads last.
     let lent = args.shared.as_deref().map(|socket| register_memory(socket, room)).transpose()?;
     let disk = (!path)
-        .then(|| open_disk(&args.device, buffers(&args.workloads), LOAD, args.protection))
+        .then(|| {
+            open_disk(&args.device, buffers(&args.workloads), LOAD, (args.protection, args.nvme))
+        })
         .transpose()?;
     let mut bad = 0;
     for &workload in &args.workloads {

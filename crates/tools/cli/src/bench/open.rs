@@ -12,7 +12,7 @@ use ring3_driver::nvme::{Controller, Options};
 use ring3_driver::registry::Settings;
 use ring3_host::open::{Claim, Requirements};
 
-use crate::driving::Protection;
+use crate::driving::{NvmeLimits, Protection};
 
 /// Bytes of the null disk.
 const NULL_BYTES: u64 = 1 << 30;
@@ -30,7 +30,7 @@ pub fn open_disk(
     uri: &str,
     buffers: usize,
     waiting: Waiting,
-    protection: Protection,
+    (protection, nvme): (Protection, NvmeLimits),
 ) -> Result<Arc<dyn Disk>> {
     if uri == "null" {
         return Ok(Arc::new(Null::new(512, NULL_BYTES / 512, buffers)?));
@@ -39,7 +39,7 @@ pub fn open_disk(
         Waiting::Polled => (Interrupts::Polled, None),
         Waiting::Interrupt(poll) => (Interrupts::Auto, Some(poll)),
     };
-    let settings = Settings { interrupts, ..Settings::default() };
+    let settings = nvme.apply(Settings { interrupts, ..Settings::default() });
     let claim = Claim { unprotected: protection.unprotected, settings, ..Claim::new(uri.parse()?) };
     let needs = Requirements { queues: 1, arena: buffers, max_transfer: None, poll };
     claim

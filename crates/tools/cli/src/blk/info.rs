@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Numbers of bytes that are long are shown with a unit, too.
-const BYTES: [&str; 4] = ["bytes", "max_transfer", "optimal_io", "discard_granularity"];
+const BYTES: [&str; 5] = ["bytes", "max_transfer", "optimal_io", "boundary", "discard_granularity"];
 
 fn plain(key: &str, value: &Value) -> String {
     if let Some(bytes) = value.as_u64().filter(|&bytes| bytes >= 1024 && BYTES.contains(&key)) {
@@ -72,6 +72,7 @@ fn describe(disk: &dyn Disk) -> Value {
         "block_size": info.block_size,
         "max_transfer": info.max_transfer,
         "optimal_io": info.optimal_io,
+        "boundary": info.boundary,
         "queues": disk.max_queues(),
         "volatile_cache": info.volatile_cache,
         "fua": info.fua,

@@ -11,6 +11,7 @@ use ring3_host::open::{Attached, Claim, Requirements};
 
 use crate::dde::{Class, Hosted, Name, Tools};
 use crate::driving::Interrupt;
+use crate::driving::NvmeLimits;
 use crate::driving::Protection;
 use crate::driving::QuirkArgs;
 use crate::driving::Transfer;
@@ -40,6 +41,8 @@ pub struct Target {
     transfer: Transfer,
     #[command(flatten)]
     quirks: QuirkArgs,
+    #[command(flatten)]
+    nvme: NvmeLimits,
 }
 
 impl Target {
@@ -71,13 +74,13 @@ impl Target {
     pub fn attach(&self, queues: u16, buffers: usize) -> Result<Attached> {
         let claim = Claim {
             unprotected: self.protection.unprotected,
-            settings: Settings {
+            settings: self.nvme.apply(Settings {
                 part: self.namespace.or(self.drive),
                 interrupts: self.irq.into(),
                 level: self.transfer.into(),
                 quirks: self.quirks.clone().into(),
                 ..Settings::default()
-            },
+            }),
             ..Claim::new(self.device.clone())
         };
         // Rings and address lists of the queues, copy buffers of foreign memory, administration.

@@ -155,6 +155,7 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("nvme errors", &["ring3 nvme errors --device sim:nvme"]),
     ("nvme id", &["ring3 nvme id --device sim:nvme", "ring3 nvme id --device qtest:nvme --json"]),
+    ("nvme power", &["ring3 nvme power --device sim:nvme,sleep=2ms/3ms+20ms/40ms --idle 3000"]),
     ("nvme smart", &["ring3 nvme smart --device sim:nvme"]),
     ("plot", &["ring3 plot out/restart.json --out restart.svg"]),
     ("quirks compare", &["ring3 quirks compare /usr/src/linux-source-6.12"]),

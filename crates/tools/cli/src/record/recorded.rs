@@ -12,7 +12,7 @@ use ring3_backend::Uri;
 use ring3_spec::text::Printable;
 
 /// Commands that use their device, print, and do nothing else.
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 13] = [
     &["ata", "id"],
     &["blk", "bench"],
     &["blk", "check"],
@@ -23,6 +23,7 @@ const COMMANDS: [&[&str]; 12] = [
     &["net", "info"],
     &["nvme", "errors"],
     &["nvme", "id"],
+    &["nvme", "power"],
     &["nvme", "smart"],
     &["run", "edu"],
 ];
@@ -40,7 +41,7 @@ const FLAGS: [&str; 8] = [
     "--wide",
 ];
 /// Options with a value, none of which names a file, a program or another device.
-const VALUES: [&str; 28] = [
+const VALUES: [&str; 31] = [
     "--arena",
     "--burst",
     "--depth",
@@ -49,6 +50,8 @@ const VALUES: [&str; 28] = [
     "--drive",
     "--driver",
     "--fragments",
+    "--hmb",
+    "--idle",
     "--irq",
     "--left",
     "--length",
@@ -61,6 +64,7 @@ const VALUES: [&str; 28] = [
     "--patience",
     "--patience-s",
     "--poll",
+    "--power-latency",
     "--quirk",
     "--requests",
     "--seconds",

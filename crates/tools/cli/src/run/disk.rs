@@ -19,6 +19,7 @@ use ring3_supervisor::manifest::User;
 
 use super::held;
 use crate::dde::{Class, Hosted, Name};
+use crate::driving;
 use crate::driving::Interrupt;
 use crate::driving::Protection;
 use crate::driving::QuirkArgs;
@@ -242,6 +243,8 @@ pub struct NvmeArgs {
     #[command(flatten)]
     quirks: QuirkArgs,
     #[command(flatten)]
+    nvme: driving::NvmeLimits,
+    #[command(flatten)]
     export: ExportArgs,
 }
 
@@ -305,12 +308,12 @@ pub fn run_nvme(args: NvmeArgs) -> anyhow::Result<ExitCode> {
     let claim = Claim {
         unprotected: args.protection.unprotected,
         family: Some(nvme::DRIVER.family),
-        settings: Settings {
+        settings: args.nvme.apply(Settings {
             part: args.namespace,
             interrupts: args.irq.into(),
             quirks: args.quirks.into(),
             ..Settings::default()
-        },
+        }),
         ..Claim::new(args.device)
     };
     run(&Source::Device(Box::new(claim)), args.export)

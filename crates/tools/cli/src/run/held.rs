@@ -187,6 +187,8 @@ fn device(
         interrupts: interrupts.into(),
         throttle: claim.settings.throttle,
         quirks: claim.settings.quirks.overrides.0.clone(),
+        hmb_mib: claim.settings.host_memory.map(|bytes| (bytes >> 20) as u16),
+        power_latency_ms: claim.settings.power_latency.map(|latency| latency.as_millis() as u32),
         export,
         restart: Restart::default(),
         limits,

@@ -174,6 +174,7 @@ fn describe(config: &Config, features: u64, shape: Shape, most: Option<u32>) -> 
             .checked_shl(config.physical.into())
             .filter(|bytes| *bytes >= block)
             .unwrap_or(block),
+        boundary: 0,
         volatile_cache: config.writeback,
         fua: false,
         max_write_zeroes_blocks: in_blocks(config.write_zeroes),
