@@ -81,14 +81,7 @@ impl Function {
 
     /// Vendor and device in words, where the PCI ID database has them.
     pub fn name(&self) -> String {
-        let vendor = pci_ids::Vendors::iter().find(|vendor| vendor.id() == self.vendor);
-        let device =
-            vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == self.device));
-        match (vendor, device) {
-            (Some(vendor), Some(device)) => format!("{} {}", vendor.name(), device.name()),
-            (Some(vendor), None) => format!("{} {:04x}", vendor.name(), self.device),
-            _ => format!("{:04x}:{:04x}", self.vendor, self.device),
-        }
+        name_of(self.vendor, self.device)
     }
 
     /// The class in words, such as "Non-Volatile memory controller".
@@ -138,6 +131,18 @@ impl Function {
     /// base class 6]
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
+    }
+}
+
+/// Vendor and device in words, where the PCI ID database has them.
+pub fn name_of(vendor_id: u16, device_id: u16) -> String {
+    let vendor = pci_ids::Vendors::iter().find(|vendor| vendor.id() == vendor_id);
+    let device =
+        vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == device_id));
+    match (vendor, device) {
+        (Some(vendor), Some(device)) => format!("{} {}", vendor.name(), device.name()),
+        (Some(vendor), None) => format!("{} {device_id:04x}", vendor.name()),
+        _ => format!("{vendor_id:04x}:{device_id:04x}"),
     }
 }
 

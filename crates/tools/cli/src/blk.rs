@@ -2,10 +2,10 @@
 
 mod check;
 mod copy;
-mod flow;
+pub mod flow;
 mod info;
 mod lend;
-mod target;
+pub mod target;
 
 use std::process::ExitCode;
 
@@ -22,7 +22,8 @@ pub enum Command {
     Write(copy::WriteArgs),
     /// Run the conformance suite on a disk; destroys its content.
     ///
-    /// The suite checks what every disk must do: data, order, limits, errors, flushes.
+    /// The suite checks what every disk must do: data, order, limits, errors, flushes. With
+    /// --read-only it runs the checks that change nothing.
     Check(check::Args),
     /// Share memory with the exporter of a disk, for other programs.
     ///

@@ -97,7 +97,7 @@ fn optional(what: &str, found: &Optional) -> Value {
 }
 
 /// One check, as docs/json.md has it.
-fn json(check: &Check) -> Value {
+pub fn json(check: &Check) -> Value {
     match &check.found {
         Ok(found) => json!({ "what": check.what, "ok": true, "found": found }),
         Err(blocked) => json!({

@@ -40,6 +40,13 @@ pub struct QuirkArgs {
     quirks: Vec<String>,
 }
 
+impl QuirkArgs {
+    /// The words of the user.
+    pub fn names(&self) -> &[String] {
+        &self.quirks
+    }
+}
+
 impl From<QuirkArgs> for Circumstances {
     fn from(args: QuirkArgs) -> Self {
         Self::wanting(args.quirks)

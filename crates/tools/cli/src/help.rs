@@ -29,7 +29,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Measure and test",
         &[
-            "demo", "bench", "faults", "lab", "model", "record", "replay", "plot", "report",
+            "demo", "hardware", "bench", "faults", "lab", "model", "record", "replay", "plot", "report",
             "suites",
         ],
     ),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::{self, cards};
 use crate::faults::{self, life};
+use crate::hardware::look::{self, Look};
 use crate::run::net::Engine;
 
 /// The command's name.
@@ -40,7 +41,7 @@ pub enum Job {
     Null { name: String, engine: Engine },
     /// Is a driver that `ring3 bench kill` kills, with the lease that is standard input. It goes on
     /// with what the last one has left beside the journal.
-    Killed { journal: PathBuf, life: u32 },
+    Killed { journal: PathBuf, life: u32, read_only: bool },
     /// Is a driver to which these faults happen.
     Faulty(life::Orders),
     /// Is a driver of ring3d's, to which happens what lies in the file `orders`.
@@ -48,6 +49,8 @@ pub enum Job {
     /// Puts `batch` reads or packets at a time through the driver `subject`: what runs under
     /// callgrind.
     Drive { subject: String, batch: u16 },
+    /// Looks at a device for a test of hardware.
+    Look(Look),
 }
 
 /// Options of `ring3 job`.
@@ -100,7 +103,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Job::Outage(task) => bench::outage::here(&task),
         Job::GuestFaults { plan } => faults::in_guest(&plan),
         Job::Null { name, engine } => cards::null::run(&name, engine),
-        Job::Killed { journal, life } => bench::kill::live(&journal, life),
+        Job::Killed { journal, life, read_only } => {
+            bench::kill::live(&journal, life, read_only)
+        }
         Job::Faulty(orders) => life::live(orders),
         Job::Kept { orders } => {
             // SAFETY: descriptor 3 is what a keeper has started this process with; the log and the
@@ -108,6 +113,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             let control = unsafe { ring3_host::drive::inherited() }?;
             life::live_kept(control, &orders)
         }
+        Job::Look(task) => look::here(&task),
         Job::Drive { subject, batch } => bench::instructions::drive_one(&subject, batch),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -20,6 +20,7 @@ mod doctor;
 mod driving;
 mod faults;
 mod findings;
+mod hardware;
 mod help;
 mod job;
 mod lab;
@@ -109,6 +110,9 @@ enum Command {
     /// Injects thousands of faults into drivers of simulated disks, or hundreds into drivers in a
     /// guest (--guest), and reports what each one did to the data and to the users of the disk.
     Faults(Box<faults::Args>),
+    /// Test a device with ring3's driver, and list tested devices.
+    #[command(subcommand)]
+    Hardware(Box<hardware::Command>),
     /// Boot a guest under QEMU with the devices of a scenario.
     Lab(lab::Args),
     /// Serve a simulated device to drivers of other processes.
@@ -232,7 +236,7 @@ impl Command {
     /// What is logged unless RING3_LOG says otherwise. What a model warns of when a driver breaks
     /// a rule is what a campaign of faults counts.
     fn log_level(&self) -> &'static str {
-        if matches!(self, Self::Faults(_)) { "error" } else { "warn" }
+        if matches!(self, Self::Faults(_) | Self::Hardware(_)) { "error" } else { "warn" }
     }
 }
 
@@ -286,6 +290,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dde(command) => dde::run(command),
         Command::Devices(args) => devices::run(args),
         Command::Faults(args) => faults::run(&args),
+        Command::Hardware(command) => hardware::run(*command),
         Command::Job(args) => job::run(*args),
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),

@@ -17,6 +17,7 @@
 //! A file is input: its blocks, its events, what is kept of it in memory at a time and the arena
 //! that it asks for are bounded.
 
+mod clean;
 mod file;
 mod reader;
 
@@ -25,6 +26,7 @@ use ring3_device::{BarInfo, Device, Error};
 use ring3_spec::pci;
 use serde::{Deserialize, Serialize};
 
+pub use clean::clean;
 pub(crate) use file::Writer;
 pub use reader::Recording;
 

@@ -65,6 +65,11 @@ impl Recording {
 
     /// The next event; `None` at its end.
     pub fn next_event(&mut self) -> Result<Option<Event>, Error> {
+        Ok(self.next_stamped()?.map(|Stamped(_, event)| event))
+    }
+
+    /// The next event with its time; `None` at its end.
+    pub(super) fn next_stamped(&mut self) -> Result<Option<Stamped>, Error> {
         while self.used == self.block.len() {
             let Some(block) = Block::read(&mut self.file, &mut self.at)?
                 .filter(|block| block.kind == Kind::Events)
@@ -75,9 +80,9 @@ impl Recording {
         }
         let rest = &self.block[self.used..];
         match postcard::take_from_bytes::<Stamped>(rest) {
-            Ok((Stamped(_, event), left)) => {
+            Ok((stamped, left)) => {
                 self.used = self.block.len() - left.len();
-                Ok(Some(event))
+                Ok(Some(stamped))
             }
             Err(error) => {
                 Err(damaged(self.at, &format!("the block before holds no event: {error}")))

@@ -162,6 +162,16 @@ impl Use {
     }
 }
 
+/// The whole disks that the kernel has made of the function at `address`, as they are called below
+/// `/dev`.
+pub fn disks(host: &Host, address: Address) -> Vec<String> {
+    let devices = Devices::below(host, address, &mut Vec::new());
+    let whole = devices.disks().filter(|device| !device.is_partition);
+    let mut names: Vec<_> = whole.map(|disk| disk.name.clone()).collect();
+    names.sort();
+    names
+}
+
 /// What uses a function, as far as it can be seen, and claims that keep others from beginning to.
 #[derive(Debug, Default)]
 pub struct Usage {

@@ -1,7 +1,8 @@
 //! What every disk must do, whoever drives it: the same suite on a model, on QEMU's device, in a
 //! guest and on hardware.
 //!
-//! **It destroys the content of the disk.**
+//! **It destroys the content of the disk**, but for its [reading part](run_reading), which writes
+//! nothing.
 //!
 //! Each [`Check`] is one sentence. [`run`] opens its own queues, so nobody else may use the disk
 //! meanwhile; it never waits longer than [`Options::patience`] for one answer.
@@ -12,6 +13,7 @@ mod handover;
 mod limits;
 mod pattern;
 mod queue;
+mod reading;
 mod several;
 mod subject;
 
@@ -49,9 +51,24 @@ pub struct Check {
 
 /// All checks, in the order in which they run.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
-    [data::CHECKS, limits::CHECKS, queue::CHECKS, several::CHECKS, handover::CHECKS, front::CHECKS]
-        .into_iter()
-        .flatten()
+    [
+        data::CHECKS,
+        limits::CHECKS,
+        queue::READING,
+        queue::CHECKS,
+        several::CHECKS,
+        several::READING,
+        handover::CHECKS,
+        front::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The checks that only read, in the order in which they run: those of the suite, and some that
+/// know nothing of what the disk holds, but that it stays the same.
+pub fn reading_checks() -> impl Iterator<Item = &'static Check> {
+    [reading::CHECKS, queue::READING, several::READING].into_iter().flatten()
 }
 
 /// Runs all checks on `disk`, whose content is lost.
@@ -60,9 +77,23 @@ pub fn run(disk: &dyn Disk, options: &Options) -> Report {
 }
 
 /// Runs all checks on `disk`, whose content is lost, and shows each finding at once.
-pub fn run_with(disk: &dyn Disk, options: &Options, mut show: impl FnMut(&Finding)) -> Report {
+pub fn run_with(disk: &dyn Disk, options: &Options, show: impl FnMut(&Finding)) -> Report {
+    run_these(checks(), disk, options, show)
+}
+
+/// Runs the checks that only read. The disk must not change meanwhile.
+pub fn run_reading(disk: &dyn Disk, options: &Options, show: impl FnMut(&Finding)) -> Report {
+    run_these(reading_checks(), disk, options, show)
+}
+
+fn run_these(
+    checks: impl Iterator<Item = &'static Check>,
+    disk: &dyn Disk,
+    options: &Options,
+    mut show: impl FnMut(&Finding),
+) -> Report {
     let subject = Subject::new(disk, options);
-    let findings = checks().map(|check| {
+    let findings = checks.map(|check| {
         let finding = Finding::of(check.name, || (check.run)(&subject));
         show(&finding);
         finding

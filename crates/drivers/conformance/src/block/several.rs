@@ -6,18 +6,22 @@ use super::subject::{Step, Subject, ensure, skip};
 use super::{Check, pattern};
 use ring3_class::block::{Queue, Request};
 
+/// Those that only read.
+pub(super) const READING: &[Check] = &[
+    Check { name: "a tick while requests are in flight ends none of them early", run: ticking },
+    Check {
+        name: "a queue wants to be ticked at a later time while requests are in flight, and not at \
+               all while none are",
+        run: ticks,
+    },
+];
+
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "many requests in flight end exactly once, each with its own data", run: many },
     Check { name: "several queues at once do not disturb each other", run: several_queues },
     Check {
         name: "a queue more than there are is refused and changes nothing",
         run: too_many_queues,
-    },
-    Check { name: "a tick while requests are in flight ends none of them early", run: ticking },
-    Check {
-        name: "a queue wants to be ticked at a later time while requests are in flight, and not at \
-               all while none are",
-        run: ticks,
     },
 ];
 

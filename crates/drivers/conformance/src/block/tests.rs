@@ -237,3 +237,23 @@ found! {
     a_flush_that_never_ends_is_found: IgnoresFlush,
     "a flush completes, with and without something to flush";
 }
+
+#[test]
+fn the_reading_part_passes_a_disk_that_refuses_to_change_and_changes_none() {
+    for block_size in [512, 4096] {
+        let disk = Ram::new(block_size, 8192, 16 << 20).unwrap();
+        let disk = disk.with_info(|info| info.read_only = true);
+        let report = run_reading(&disk, &quick(), |_| {});
+        assert!(report.passed(), "{report}");
+        assert!(report.skipped() < report.findings.len() / 2, "{report}");
+    }
+}
+
+#[test]
+fn the_reading_part_finds_what_is_wrong_with_reads() {
+    for fault in [Fault::ReadsTooMuch, Fault::EndsTwice, Fault::WaitsTooShort, Fault::Spins] {
+        let disk = Ram::new(512, 8192, 16 << 20).unwrap();
+        let report = run_reading(&Faulty { disk, fault }, &quick(), |_| {});
+        assert!(!report.passed(), "{fault:?}: {report}");
+    }
+}

@@ -19,6 +19,8 @@ pub(super) struct Load<'a> {
     pub(super) free: Vec<DmaBuffer>,
     bytes: Vec<u8>,
     life: u32,
+    /// Nothing is written: the journal has what each block was found to hold.
+    reading: bool,
     /// Requests of this life so far.
     count: u64,
     writes: u64,
@@ -62,12 +64,18 @@ impl<'a> Load<'a> {
             free: (busy.len() as u64..depth).map(buffer).collect::<Result<_, _>>()?,
             bytes: vec![0; block_size as usize],
             life,
+            reading: false,
             count: 0,
             writes: journal.get(Word::Writes)?,
             reads: journal.get(Word::Reads)?,
             started: false,
             ended: 0,
         })
+    }
+
+    /// The same work without writes.
+    pub(super) fn reading(self) -> Self {
+        Self { reading: true, ..self }
     }
 
     /// Reads every block.
@@ -85,14 +93,14 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// A block that nothing is done to, and what to do: two writes for each read.
+    /// A block that nothing is done to, and what to do: two writes for each read, or a read.
     pub(super) fn draw(&mut self) -> (u64, Operation) {
         let mut random = stamp::mix(u64::from(self.life) << 40 ^ self.count);
         while self.busy[(random % self.busy.len() as u64) as usize].is_some() {
             random = stamp::mix(random.wrapping_add(1));
         }
-        let operation =
-            if (random >> 40).is_multiple_of(3) { Operation::Read } else { Operation::Write };
+        let reads = self.reading || (random >> 40).is_multiple_of(3);
+        let operation = if reads { Operation::Read } else { Operation::Write };
         (random % self.busy.len() as u64, operation)
     }
 
@@ -176,6 +184,9 @@ impl<'a> Load<'a> {
 
     /// Compares what was read of `block` with what it may hold.
     fn check(&mut self, block: u64) -> Result<(), Error> {
+        if self.reading {
+            return self.check_same(block);
+        }
         let Entry { submitted, acknowledged } = self.entries[block as usize];
         let holds = |number: &u64| match number {
             0 => self.bytes.iter().all(|&byte| byte == 0),
@@ -191,6 +202,24 @@ impl<'a> Load<'a> {
             self.journal.note(block, self.entries[block as usize])?;
         }
         Ok(())
+    }
+
+    /// Compares what was read of `block` with what was read of it first, in whatever life.
+    fn check_same(&mut self, block: u64) -> Result<(), Error> {
+        // Never 0, which is a block that nobody has read.
+        let found = self.bytes.as_chunks::<8>().0.iter().fold(1, |sum, word| {
+            stamp::mix(sum ^ u64::from_le_bytes(*word))
+        }) | 1;
+        let known = &mut self.entries[block as usize];
+        if known.acknowledged == 0 {
+            *known = Entry { submitted: found, acknowledged: found };
+            self.journal.note(block, *known)?;
+        }
+        if known.acknowledged != found {
+            return self.journal.set(Word::Mismatches, self.journal.get(Word::Mismatches)? + 1);
+        }
+        self.reads += 1;
+        self.journal.set(Word::Reads, self.reads)
     }
 
     fn failed(&self, source: ring3_device::Error) -> Error {

@@ -161,6 +161,21 @@ pub fn drive(
     life: u32,
     left: Option<Left>,
 ) -> Result<Left, Error> {
+    work(disk, journal, life, left, false)
+}
+
+/// The same life without a write: what a block was found to hold first, it must hold in each life.
+pub fn drive_reading(disk: &dyn Disk, journal: &Journal, life: u32) -> Result<Left, Error> {
+    work(disk, journal, life, None, true)
+}
+
+fn work(
+    disk: &dyn Disk,
+    journal: &Journal,
+    life: u32,
+    left: Option<Left>,
+    reading: bool,
+) -> Result<Left, Error> {
     let failed = |source| Error::Device { name: disk.name(), source };
     let mut queue = match &left {
         Some(left) => disk.resume_queue(&left.queue).map_err(failed)?,
@@ -168,6 +183,9 @@ pub fn drive(
     };
     let busy = left.as_ref().map_or(&[][..], |left| &left.busy);
     let mut load = Load::new(disk, &*queue, journal, life, busy)?;
+    if reading {
+        load = load.reading();
+    }
     if left.is_none() {
         load.check_all(&mut *queue)?;
     }
@@ -259,6 +277,25 @@ mod tests {
         assert_eq!(found(entry, 0), (BLOCKS - 1, 1, entry));
         assert_eq!(found(entry, 4), (BLOCKS - 1, 1, entry));
         assert_eq!(found(entry, 5), (BLOCKS, 0, entry));
+    }
+
+    #[test]
+    fn without_writes_a_block_must_hold_what_was_read_of_it_first() {
+        let (_folder, journal) = journal();
+        let disk = Ram::new(512, BLOCKS, 1 << 20).unwrap();
+        let mut queue = disk.open_queue(DEPTH).unwrap();
+        let mut check = |life| {
+            let load = Load::new(&disk, &*queue, &journal, life, &[]).unwrap();
+            load.reading().check_all(&mut *queue).unwrap();
+            [Word::Reads, Word::Mismatches].map(|word| journal.get(word).unwrap())
+        };
+        assert_eq!((check(1), check(2)), ([BLOCKS, 0], [2 * BLOCKS, 0]));
+        let buffer = disk.dma().arena().alloc_pages(512).unwrap();
+        buffer.fill(7);
+        let mut other = disk.open_queue(1).unwrap();
+        let write = Request::write(0, 3, 1, buffer);
+        execute(&mut *other, write, Deadline::after(PATIENCE)).unwrap().result.unwrap();
+        assert_eq!(check(3), [3 * BLOCKS - 1, 1]);
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub struct Args {
     /// Confirm that the content of the disk may be lost. The suite writes everywhere on the disk.
     #[arg(long)]
     destroy: bool,
+    /// Run only the checks that read, which change nothing. They need no --destroy. Nobody may
+    /// write to the disk meanwhile.
+    #[arg(long, conflicts_with = "destroy")]
+    read_only: bool,
     /// Number of requests in the checks that keep many in flight.
     #[arg(
         long, default_value_t = 2000,
@@ -51,8 +55,11 @@ const QUEUES: u16 = 4;
 
 /// Runs the suite; the exit code says whether it passed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if !args.destroy {
-        bail!("the suite destroys the content of the disk: add --destroy if that is meant");
+    if !args.destroy && !args.read_only {
+        bail!(
+            "the suite destroys the content of the disk: add --destroy if that is meant, or \
+            --read-only for the checks that only read"
+        );
     }
     let mut target = args.target.clone();
     let hosted = args.driver.as_ref().map(|name| target.hosted(name, &args.tools)).transpose()?;
@@ -62,8 +69,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         depth: args.depth.max(1),
         patience: Duration::from_secs(args.patience),
     };
-    let report =
-        conformance::run_with(&*disk, &options, |finding| findings::show(finding, args.json));
+    let show = |finding: &_| findings::show(finding, args.json);
+    let report = match args.read_only {
+        true => conformance::run_reading(&*disk, &options, show),
+        false => conformance::run_with(&*disk, &options, show),
+    };
     let verdict = findings::conclude(&report, "disk", args.json);
     drop(disk);
     // Of a driver that fails when it lets go of its disk, not all is well.

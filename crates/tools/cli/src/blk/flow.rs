@@ -52,7 +52,7 @@ impl Flow {
 
     /// Hands the content of `span` to `sink`, in order.
     pub fn read(
-        mut self,
+        &mut self,
         span: Span,
         mut sink: impl FnMut(&[u8]) -> Result<()>,
         progress: Progress<'_>,

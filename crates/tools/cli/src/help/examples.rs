@@ -126,6 +126,15 @@ pub const EXAMPLES: &[(&str, &[&str])] = &[
     ("faults hunt", &["ring3 faults hunt --count 100"]),
     ("faults lone", &["ring3 faults lone --device sim:nvme,registers=set/0x1:read:3"]),
     ("faults merge", &["ring3 faults merge out/faults-1-of-2.json out/faults-2-of-2.json"]),
+    ("hardware list", &["ring3 hardware list", "ring3 hardware list folder"]),
+    (
+        "hardware test",
+        &[
+            "ring3 hardware test sim:nvme,size=64M --quick",
+            "sudo ring3 hardware test 0000:01:00.0",
+            "sudo ring3 hardware test 0000:01:00.0 --destroy --verify 10m --out drive.json",
+        ],
+    ),
     ("lab list", &["ring3 lab list"]),
     ("lab prepare", &["ring3 lab prepare", "ring3 lab prepare --kernel 7.2"]),
     ("lab run", &["ring3 lab run two-disks", "ring3 lab run nvme --kernel 7.2 --out out"]),

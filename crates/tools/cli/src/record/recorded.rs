@@ -30,11 +30,12 @@ const COMMANDS: [&[&str]; 13] = [
 /// A driver of Linux. Its name is a word of the command.
 const HOSTED: [&str; 2] = ["dde", "run"];
 /// Options without a value that change how a device is driven, or how the answer is printed.
-const FLAGS: [&str; 8] = [
+const FLAGS: [&str; 9] = [
     "--destroy",
     "--json",
     "--no-msix",
     "--overwrite",
+    "--read-only",
     "--reflect",
     "--unprotected",
     "--verbose",

@@ -32,6 +32,8 @@ pub struct Killer {
     fences: Vec<Duration>,
     stalls: Vec<Duration>,
     resets: u32,
+    /// Drivers write nothing.
+    pub read_only: bool,
 }
 
 impl Killer {
@@ -56,12 +58,13 @@ impl Killer {
             fences,
             stalls,
             resets: 0,
+            read_only: false,
         })
     }
 
     /// Lets a driver make an empty disk of what the others use.
     pub fn clear(&mut self) -> Result<()> {
-        let mut driver = spawn(&self.path, self.claim.lease()?, CLEARS)?;
+        let mut driver = spawn(&self.path, self.claim.lease()?, CLEARS, false)?;
         ensure!(
             driver.0.wait()?.success(),
             "the disk cannot be cleared; what its driver said is above"
@@ -72,7 +75,7 @@ impl Killer {
 
     pub fn start(&mut self, lease: Lease) -> Result<DriverProcess> {
         self.life += 1;
-        spawn(&self.path, lease, self.life)
+        spawn(&self.path, lease, self.life, self.read_only)
     }
 
     /// Somewhere within the first milliseconds of a start, or of a load.

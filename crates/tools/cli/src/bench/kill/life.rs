@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ring3_backend::{Lease, attach};
-use ring3_bench::kill::{Journal, Left, clear, drive};
+use ring3_bench::kill::{Journal, Left, clear, drive, drive_reading};
 use ring3_class::Saved;
 use ring3_device::dma::SavedArena;
 use ring3_driver::registry::{Driver, Offer, Settings};
@@ -35,8 +35,9 @@ pub fn saved_driver(journal: &Path) -> PathBuf {
     journal.with_extension("left")
 }
 
-/// Life number `life` of a driver, with the lease that is its standard input.
-pub fn live(path: &Path, life: u32) -> Result<()> {
+/// Life number `life` of a driver, with the lease that is its standard input. One that is
+/// `read_only` never leaves by itself.
+pub fn live(path: &Path, life: u32, read_only: bool) -> Result<()> {
     let journal = Journal::open(path)?;
     let lease = Lease::from(stdin().as_fd().try_clone_to_owned().context("taking the lease")?);
     // As short a way as there is from the start to the first request: nothing is polled for.
@@ -59,6 +60,9 @@ pub fn live(path: &Path, life: u32) -> Result<()> {
     if life == CLEARS {
         clear(&**disk)?;
         return Ok(());
+    }
+    if read_only {
+        return drive_reading(&**disk, &journal, life).map(drop).map_err(Into::into);
     }
     let load = drive(&**disk, &journal, life, left.map(|left| left.load))?;
     let controller = opened.controller.detach()?;
@@ -83,11 +87,11 @@ impl Drop for DriverProcess {
 }
 
 /// Starts life number `life` with `lease`.
-pub fn spawn(journal: &Path, lease: Lease, life: u32) -> Result<DriverProcess> {
+pub fn spawn(journal: &Path, lease: Lease, life: u32, read_only: bool) -> Result<DriverProcess> {
     let program =
         std::env::current_exe().context("finding this program, which is the driver, too")?;
     let mut command = Command::new(program);
-    command.args(Job::Killed { journal: journal.into(), life }.words()?);
+    command.args(Job::Killed { journal: journal.into(), life, read_only }.words()?);
     // In a group of its own, so that control-C ends the whole and not the driver first.
     command
         .process_group(0)

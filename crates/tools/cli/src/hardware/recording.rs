@@ -1,0 +1,47 @@
+//! The recording of the device's start and identity, without serial numbers.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use ring3_decorator::recording::{self, Recording};
+use sha2::{Digest, Sha256};
+
+use super::kernel::hexadecimal;
+use super::report::RecordingFile;
+use super::secrets::Secrets;
+
+/// Writes what is recorded in `raw` to `clean` without serial numbers, as the recording of
+/// `command` with `device`.
+pub fn clean(
+    raw: &Path,
+    clean: &Path,
+    secrets: &Secrets,
+    (device, command): (String, Vec<String>),
+) -> Result<()> {
+    let name = || clean.display().to_string();
+    let recording = Recording::open(raw)?;
+    let mut file = BufWriter::new(File::create_new(clean).with_context(name)?);
+    recording::clean(recording, &mut file, &secrets.bytes(), (device, command))?;
+    file.flush().with_context(name)?;
+    Ok(())
+}
+
+/// What the report says of the recording at `path`.
+pub fn describe(path: &Path, cleaned: bool, data: bool) -> Result<RecordingFile> {
+    let name = || path.display().to_string();
+    let mut file = File::open(path).with_context(name)?;
+    let (mut sum, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut piece).with_context(name)? {
+            0 => break,
+            len => {
+                sum.update(&piece[..len]);
+                bytes += len as u64;
+            }
+        }
+    }
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(RecordingFile { file, bytes, sha256: hexadecimal(&sum.finalize()), cleaned, data })
+}
