@@ -137,8 +137,7 @@ impl Function {
 /// Vendor and device in words, where the PCI ID database has them.
 pub fn name_of(vendor_id: u16, device_id: u16) -> String {
     let vendor = pci_ids::Vendors::iter().find(|vendor| vendor.id() == vendor_id);
-    let device =
-        vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == device_id));
+    let device = vendor.and_then(|vendor| vendor.devices().find(|device| device.id() == device_id));
     match (vendor, device) {
         (Some(vendor), Some(device)) => format!("{} {}", vendor.name(), device.name()),
         (Some(vendor), None) => format!("{} {device_id:04x}", vendor.name()),

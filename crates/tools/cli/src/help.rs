@@ -29,8 +29,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Measure and test",
         &[
-            "demo", "hardware", "bench", "faults", "lab", "model", "record", "replay", "plot", "report",
-            "suites",
+            "demo", "hardware", "bench", "faults", "lab", "model", "record", "replay", "plot",
+            "report", "suites",
         ],
     ),
     ("The rest", &["new", "cache", "completion", "man"]),

@@ -103,9 +103,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Job::Outage(task) => bench::outage::here(&task),
         Job::GuestFaults { plan } => faults::in_guest(&plan),
         Job::Null { name, engine } => cards::null::run(&name, engine),
-        Job::Killed { journal, life, read_only } => {
-            bench::kill::live(&journal, life, read_only)
-        }
+        Job::Killed { journal, life, read_only } => bench::kill::live(&journal, life, read_only),
         Job::Faulty(orders) => life::live(orders),
         Job::Kept { orders } => {
             // SAFETY: descriptor 3 is what a keeper has started this process with; the log and the

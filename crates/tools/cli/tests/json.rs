@@ -71,6 +71,7 @@ prints_what_its_schema_says! {
     sandbox_show_prints_what_its_schema_says: "sandbox-show", "sandbox show nvme";
     dde_list_prints_what_its_schema_says: "dde-list", "dde list";
     lab_list_prints_what_its_schema_says: "lab-list", "lab list";
+    hardware_list_prints_what_its_schema_says: "hardware-list", "hardware list";
     blk_info_prints_what_its_schema_says: "blk-info", "blk info --device sim:nvme";
     blk_read_prints_what_its_schema_says:
         "blk-read", "blk read --device sim:nvme --length 4096 --to /dev/null";

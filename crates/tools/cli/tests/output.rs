@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Commands that print and end well on any machine, in words.
-const GOOD: [&str; 15] = [
+const GOOD: [&str; 17] = [
     "--help",
     "--version",
     "run nvme --help",
@@ -24,6 +24,8 @@ const GOOD: [&str; 15] = [
     "ata id --device sim:ahci",
     "run edu --device sim:edu",
     "lab list",
+    "hardware list",
+    "hardware list --json",
 ];
 
 /// Commands that print and then fail.

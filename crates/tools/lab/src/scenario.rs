@@ -24,6 +24,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("disk-verify", include_str!("../../../../lab/scenarios/disk-verify.toml")),
     ("edu", include_str!("../../../../lab/scenarios/edu.toml")),
     ("edu-driver", include_str!("../../../../lab/scenarios/edu-driver.toml")),
+    ("hardware", include_str!("../../../../lab/scenarios/hardware.toml")),
     ("hosted", include_str!("../../../../lab/scenarios/hosted.toml")),
     ("hosted-devices", include_str!("../../../../lab/scenarios/hosted-devices.toml")),
     ("hosted-disk", include_str!("../../../../lab/scenarios/hosted-disk.toml")),

@@ -4,27 +4,29 @@
 //! From the answers of NVMe's Identify command, by their structure: serial number, FRU GUID,
 //! subsystem name and all that is the vendor's own of the controller; NGUID, EUI64 and the vendor's
 //! own of a namespace; the values of its identification descriptors. From the answers of ATA's
-//! IDENTIFY DEVICE: serial number, world wide name, and the drive's own check sum is made right
-//! again. And every one of the `secrets` that the caller knows, wherever the device wrote it to
-//! memory.
+//! IDENTIFY DEVICE, by AHCI and by IDE: serial number, world wide name, and the drive's own check
+//! sum is made right again. And every one of the `secrets` that the caller knows, wherever the
+//! device wrote it to memory, for devices that are none of these.
 //!
 //! # What is not
 //! Data of the disk. A caller cleans recordings of commands that read none. Registers, but for an
 //! IDE drive's data register: the address of a network card stays.
 //!
 //! # Replay
-//! Bytes are replaced and never moved, and none that a driver acts on, so that the cleaned recording
-//! replays as the first one does.
+//! Bytes are replaced and never moved, and none that a driver acts on. A byte that is zero stays so,
+//! and no other becomes zero: a driver that clears its memory is seen to write where it was not zero,
+//! and so it does in the replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use ring3_device::Error;
 use ring3_spec::ata::identify::SERIAL;
+use ring3_spec::ata::opcode;
 
 use super::{Bytes, End, Event, Header, Recording, Register, Stamped, Writer};
 
-/// What stands in the place of text that was removed.
+/// What stands in the place of bytes that were removed.
 const FILLER: u8 = b'0';
 /// Bytes of an answer of Identify. [NVMe 5.1.13]
 const IDENTIFY: u64 = 4096;
@@ -34,6 +36,14 @@ const ASQ: u64 = 0x28;
 /// Bytes of an entry of it, and its opcode Identify. [NVMe 3.3.3.1, 5.1.13]
 const ENTRY: u64 = 64;
 const OPCODE_IDENTIFY: u8 = 0x06;
+/// A command table of AHCI: where tables may begin, the frame that carries a command, and where its
+/// first piece of memory is. [AHCI 4.2.3]
+const TABLE: u64 = 128;
+const FRAME_COMMAND: u8 = 0x27;
+const FIRST_PIECE: usize = 0x80;
+/// Registers of an IDE channel: data, and command. [ATA 5.2]
+const DATA: u64 = 0;
+const COMMAND: u64 = 7;
 /// Bytes of an answer of IDENTIFY DEVICE, its words of the world wide name, and the value of its
 /// last word's lower half that announces a check sum. [ACS-3 7.12.7]
 const ATA_IDENTIFY: usize = 512;
@@ -98,21 +108,25 @@ struct Cleaner<'a> {
     answers: BTreeMap<u64, u8>,
     /// Where answers of IDENTIFY DEVICE are.
     drives: BTreeSet<u64>,
+    /// The last command that an IDE channel was given, and its BAR.
+    command: Option<(u8, u8)>,
 }
 
 impl<'a> Cleaner<'a> {
     fn new(secrets: &'a [Vec<u8>]) -> Self {
         let (memory, answers, drives) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { secrets, memory, queue: (0, 0), answers, drives }
+        Self { secrets, memory, queue: (0, 0), answers, drives, command: None }
     }
 
     /// Cleans events that belong together; how many had something to remove.
     fn clean(&mut self, events: &mut [Stamped]) -> u64 {
         match events.first() {
             Some(Stamped(_, Event::Read(..))) => return self.clean_reads(events),
-            Some(Stamped(_, Event::Write(Register(0, at, width), value))) => {
-                self.note_queue(*at, *width, *value);
-            }
+            Some(Stamped(_, Event::Write(Register(bar, at, width), value))) => match (*bar, *at) {
+                (_, COMMAND) if *width == 1 => self.command = Some((*bar, *value as u8)),
+                (0, at) => self.note_queue(at, *width, *value),
+                _ => {}
+            },
             _ => {}
         }
         for Stamped(_, event) in &*events {
@@ -121,6 +135,7 @@ impl<'a> Cleaner<'a> {
             }
             if let Event::Driver(bytes) = event {
                 self.note_commands(bytes);
+                self.note_tables(bytes);
             }
         }
         let device = events.iter_mut().filter_map(|Stamped(_, event)| match event {
@@ -160,6 +175,22 @@ impl<'a> Cleaner<'a> {
         }
     }
 
+    /// Notes where the answers of IDENTIFY DEVICE commands in `bytes` will be.
+    fn note_tables(&mut self, bytes: &Bytes) {
+        let first = bytes.iova.saturating_sub(FIRST_PIECE as u64) / TABLE * TABLE;
+        for at in (first..end_of(bytes)).step_by(TABLE as usize) {
+            let table = self.load(at, FIRST_PIECE + 8);
+            if table[0] != FRAME_COMMAND || table[1] != 0x80 {
+                continue;
+            }
+            let place = number(&table[FIRST_PIECE..]);
+            match table[2] {
+                opcode::IDENTIFY | opcode::IDENTIFY_PACKET => drop(self.drives.insert(place)),
+                _ => drop(self.drives.remove(&place)),
+            }
+        }
+    }
+
     /// Removes what `bytes`, just written to memory, has of secrets.
     fn clean_memory(&mut self, bytes: &mut Bytes) -> bool {
         let (start, end) = (bytes.iova, end_of(bytes));
@@ -169,15 +200,13 @@ impl<'a> Cleaner<'a> {
         // What began before these bytes, or ends behind them, is found as well.
         let around = start.saturating_sub(IDENTIFY);
         let mut image = self.load(around, (end - around + IDENTIFY) as usize);
-        let before = image.clone();
         for (&place, &which) in &self.answers {
             if place >= around && place + IDENTIFY <= around + image.len() as u64 {
                 let at = (place - around) as usize;
                 clean_identify(&mut image[at..at + IDENTIFY as usize], which);
             }
         }
-        let found = self.clean_bytes(&mut image);
-        self.drives.extend(found.into_iter().map(|at| around + at as u64));
+        self.clean_bytes(&mut image);
         for &place in self.drives.range(around..) {
             let at = (place - around) as usize;
             if let Some(data) = image.get_mut(at..at.saturating_add(ATA_IDENTIFY)) {
@@ -185,23 +214,23 @@ impl<'a> Cleaner<'a> {
             }
         }
         let own = (start - around) as usize..(end - around) as usize;
-        if image[own.clone()] == before[own] {
-            return false;
-        }
-        let at = (start - around) as usize;
-        bytes.bytes.copy_from_slice(&image[at..at + (end - start) as usize]);
+        let changed = image[own.clone()] != bytes.bytes;
+        bytes.bytes.copy_from_slice(&image[own]);
         self.store(&Bytes { iova: around, bytes: image });
-        true
+        changed
     }
 
-    /// Removes what reads of one register, one after the other, have of secrets: an IDE drive's
-    /// answer. Returns how many were changed.
+    /// Removes what reads of an IDE drive's data register, one after the other, have of its answer
+    /// to IDENTIFY DEVICE. Returns how many were changed.
     fn clean_reads(&mut self, reads: &mut [Stamped]) -> u64 {
-        let Some(Stamped(_, Event::Read(Register(_, _, width), _))) = reads.first() else {
+        let Some(Stamped(_, Event::Read(Register(bar, DATA, width), _))) = reads.first() else {
             return 0;
         };
+        let is_answer = [opcode::IDENTIFY, opcode::IDENTIFY_PACKET]
+            .iter()
+            .any(|&command| self.command == Some((*bar, command)));
         let width = usize::from(*width).clamp(1, 8);
-        if reads.len() * width < ATA_IDENTIFY {
+        if !is_answer || reads.len() * width < ATA_IDENTIFY {
             return 0;
         }
         let values = reads.iter().filter_map(|Stamped(_, event)| match event {
@@ -209,11 +238,7 @@ impl<'a> Cleaner<'a> {
             _ => None,
         });
         let mut image: Vec<u8> = values.flat_map(|value| value.into_iter().take(width)).collect();
-        for at in self.clean_bytes(&mut image) {
-            if let Some(data) = image.get_mut(at..at + ATA_IDENTIFY) {
-                clean_ata(data);
-            }
-        }
+        clean_ata(&mut image[..ATA_IDENTIFY]);
         let mut changed = 0;
         for (Stamped(_, event), bytes) in reads.iter_mut().zip(image.chunks(width)) {
             let Event::Read(_, value) = event else { continue };
@@ -224,29 +249,13 @@ impl<'a> Cleaner<'a> {
         changed
     }
 
-    /// Removes the secrets as they are, and as ATA writes text: the two bytes of each word
-    /// exchanged. Returns where answers of IDENTIFY DEVICE begin.
-    fn clean_bytes(&self, image: &mut [u8]) -> Vec<usize> {
-        let mut drives = Vec::new();
+    /// Removes the secrets.
+    fn clean_bytes(&self, image: &mut [u8]) {
         for secret in self.secrets.iter().filter(|secret| secret.len() >= SHORTEST) {
-            for pad in [&b""[..], b" "] {
-                let mut text = [pad, secret].concat();
-                text.resize(text.len().next_multiple_of(2), b' ');
-                let swapped: Vec<u8> =
-                    text.chunks(2).flat_map(|pair| pair.iter().rev().copied()).collect();
-                while let Some(at) = find(image, &swapped) {
-                    image[at..at + swapped.len()].fill(FILLER);
-                    // The text may have spaces before it.
-                    let spaces = image[..at].iter().rev().take_while(|&&byte| byte == b' ').count();
-                    let before = spaces.min(2 * SERIAL.len()) + 2 * SERIAL.start;
-                    drives.extend(at.checked_sub(before));
-                }
-            }
             while let Some(at) = find(image, secret) {
-                image[at..at + secret.len()].fill(FILLER);
+                remove(&mut image[at..at + secret.len()]);
             }
         }
-        drives
     }
 
     fn store(&mut self, bytes: &Bytes) {
@@ -257,27 +266,36 @@ impl<'a> Cleaner<'a> {
     }
 
     fn load(&self, at: u64, len: usize) -> Vec<u8> {
-        let byte = |at: u64| {
-            self.memory.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize])
-        };
+        let byte =
+            |at: u64| self.memory.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize]);
         (at..).take(len).map(byte).collect()
     }
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| {
-        window == wanted && window.iter().any(|&byte| byte != FILLER)
-    })
+    bytes
+        .windows(wanted.len())
+        .position(|window| window == wanted && window.iter().any(|&byte| byte != FILLER))
 }
 
-/// Removes the world wide name from an answer of IDENTIFY DEVICE, and makes its check sum right
-/// again.
+/// Removes serial number and world wide name from an answer of IDENTIFY DEVICE, and makes its check
+/// sum right again.
 fn clean_ata(data: &mut [u8]) {
-    data[2 * WORLD_WIDE_NAME.start..2 * WORLD_WIDE_NAME.end].fill(0);
+    if data.iter().all(|&byte| byte == 0) {
+        return;
+    }
+    for words in [SERIAL, WORLD_WIDE_NAME] {
+        remove(&mut data[2 * words.start..2 * words.end]);
+    }
     if data[ATA_IDENTIFY - 2] == CHECKED {
         let sum = data[..ATA_IDENTIFY - 1].iter().fold(0u8, |sum, &byte| sum.wrapping_add(byte));
         data[ATA_IDENTIFY - 1] = sum.wrapping_neg();
     }
+}
+
+/// Removes what is not zero.
+fn remove(bytes: &mut [u8]) {
+    bytes.iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte = FILLER);
 }
 
 /// The first address behind `bytes`, or the highest.
@@ -297,11 +315,11 @@ fn clean_identify(data: &mut [u8], which: u8) {
     }
     match which {
         // A namespace: NGUID, EUI64, and what is the vendor's own. [NVM 4.1.5.1]
-        0x00 => [104..128, 384..4096].into_iter().for_each(|range| data[range].fill(0)),
+        0x00 => [104..128, 384..4096].into_iter().for_each(|range| remove(&mut data[range])),
         // The controller: serial number, FRU GUID, subsystem name, and what is the vendor's own.
         0x01 => {
-            data[4..24].fill(FILLER);
-            [112..128, 768..1024, 3072..4096].into_iter().for_each(|range| data[range].fill(0));
+            let own = [4..24, 112..128, 768..1024, 3072..4096];
+            own.into_iter().for_each(|range| remove(&mut data[range]));
         }
         // Identification descriptors: type, length, two reserved bytes, value.
         0x03 => {
@@ -310,7 +328,7 @@ fn clean_identify(data: &mut [u8], which: u8) {
                 let end = (at + 4 + usize::from(data[at + 1])).min(data.len());
                 // The command set is none of a device's own. [NVMe 5.1.13.2.3]
                 if data[at] != 0x04 {
-                    data[at + 4..end].fill(0);
+                    remove(&mut data[at + 4..end]);
                 }
                 at = end;
             }

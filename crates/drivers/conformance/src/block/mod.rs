@@ -68,7 +68,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 /// The checks that only read, in the order in which they run: those of the suite, and some that
 /// know nothing of what the disk holds, but that it stays the same.
 pub fn reading_checks() -> impl Iterator<Item = &'static Check> {
-    [reading::CHECKS, queue::READING, several::READING].into_iter().flatten()
+    [queue::READING, several::READING, reading::CHECKS].into_iter().flatten()
 }
 
 /// Runs all checks on `disk`, whose content is lost.

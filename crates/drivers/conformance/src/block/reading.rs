@@ -13,7 +13,7 @@ use ring3_class::block::{Data, ForeignAccess, IoError, Operation, Queue, Request
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
-        name: "blocks read the same one by one and together, up to the longest transfer",
+        name: "blocks read the same in small pieces and together, up to the longest transfer",
         run: every_size,
     },
     Check { name: "the first and the last block are read, twice the same", run: ends },
@@ -26,16 +26,16 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "reads into foreign memory find the same, mapped or copied", run: foreign },
 ];
 
-/// Reads `blocks` blocks one after the other.
-fn one_by_one(
-    subject: &Subject<'_>,
-    queue: &mut dyn Queue,
-    lba: u64,
-    blocks: u32,
-) -> Step<Vec<u8>> {
+/// Blocks of a small piece.
+const PIECE: u32 = 8;
+
+/// Reads `blocks` blocks in small pieces, one after the other.
+fn in_pieces(subject: &Subject<'_>, queue: &mut dyn Queue, lba: u64, blocks: u32) -> Step<Vec<u8>> {
     let mut bytes = Vec::new();
-    for lba in lba..lba + u64::from(blocks) {
-        bytes.extend(subject.read(queue, lba, 1)?);
+    let most = PIECE.min(subject.max_blocks());
+    for done in (0..blocks).step_by(most as usize) {
+        let piece = most.min(blocks - done);
+        bytes.extend(subject.read(queue, lba + u64::from(done), piece)?);
     }
     Ok(bytes)
 }
@@ -57,7 +57,7 @@ fn same(subject: &Subject<'_>, found: &[u8], first: &[u8], lba: u64) -> Step {
 
 fn every_size(subject: &Subject<'_>) -> Step {
     let (mut queue, max) = (subject.queue(4)?, subject.max_blocks());
-    let first = one_by_one(subject, &mut *queue, 0, max)?;
+    let first = in_pieces(subject, &mut *queue, 0, max)?;
     let powers = (0..32).map(|log| 1u32 << log).take_while(|&size| size <= max);
     for blocks in powers.flat_map(|size| [size, size - 1, size + 1]).chain([max]) {
         if (1..=max).contains(&blocks) {
@@ -86,7 +86,7 @@ fn by_segments(
 ) -> Step {
     const GUARD: u8 = 0xa5;
     let mut queue = subject.queue(1)?;
-    let first = one_by_one(subject, &mut *queue, 0, blocks)?;
+    let first = in_pieces(subject, &mut *queue, 0, blocks)?;
     buffer.fill(GUARD);
     let spans: Option<Vec<_>> =
         list.iter().map(|&(at, len)| buffer.span().part(at as u32, len as u32)).collect();
@@ -160,7 +160,7 @@ fn churn(subject: &Subject<'_>, queue: &mut dyn Queue, first: u64, room: u64) ->
     let mut known = HashMap::new();
     for token in 0..depth {
         let (lba, blocks) = place(token);
-        known.insert(lba, one_by_one(subject, queue, lba, blocks)?);
+        known.insert(lba, in_pieces(subject, queue, lba, blocks)?);
     }
     let start = |queue: &mut dyn Queue, token: u64| -> Step {
         let (lba, blocks) = place(token);
@@ -219,8 +219,7 @@ fn several_queues(subject: &Subject<'_>) -> Step {
 }
 
 fn long(subject: &Subject<'_>) -> Step {
-    let mut queue =
-        open(subject.disk, subject.options.depth, ForeignAccess::default())?;
+    let mut queue = open(subject.disk, subject.options.depth, ForeignAccess::default())?;
     let most = subject.info().max_blocks(Operation::Read);
     let blocks = most.saturating_mul(3).saturating_add(most / 2 + 1);
     subject.needs(blocks.into())?;
@@ -237,7 +236,7 @@ fn long(subject: &Subject<'_>) -> Step {
 
 fn foreign(subject: &Subject<'_>) -> Step {
     let blocks = subject.max_blocks().min(64);
-    let first = one_by_one(subject, &mut *subject.queue(1)?, 0, blocks)?;
+    let first = in_pieces(subject, &mut *subject.queue(1)?, 0, blocks)?;
     for mode in [Mode::ZeroCopy, Mode::Copy] {
         let access = ForeignAccess { mode, ..ForeignAccess::default() };
         let mut queue = open(subject.disk, subject.options.depth, access)?;

@@ -207,9 +207,13 @@ impl<'a> Load<'a> {
     /// Compares what was read of `block` with what was read of it first, in whatever life.
     fn check_same(&mut self, block: u64) -> Result<(), Error> {
         // Never 0, which is a block that nobody has read.
-        let found = self.bytes.as_chunks::<8>().0.iter().fold(1, |sum, word| {
-            stamp::mix(sum ^ u64::from_le_bytes(*word))
-        }) | 1;
+        let found = self
+            .bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .fold(1, |sum, word| stamp::mix(sum ^ u64::from_le_bytes(*word)))
+            | 1;
         let known = &mut self.entries[block as usize];
         if known.acknowledged == 0 {
             *known = Entry { submitted: found, acknowledged: found };

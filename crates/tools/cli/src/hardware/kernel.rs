@@ -18,15 +18,7 @@ const APPEAR: Duration = Duration::from_secs(30);
 /// What O_DIRECT wants of addresses and lengths, for all blocks that there are.
 const ALIGN: usize = 4096;
 /// Files of sysfs that hold a disk's or its drive's serial numbers and names.
-const OWN: [&str; 7] = [
-    "wwid",
-    "serial",
-    "device/serial",
-    "device/wwid",
-    "nguid",
-    "uuid",
-    "eui",
-];
+const OWN: [&str; 7] = ["wwid", "serial", "device/serial", "device/wwid", "nguid", "uuid", "eui"];
 
 /// A disk of the kernel's.
 pub struct Disk {
@@ -89,7 +81,10 @@ impl Disk {
     /// What the kernel reads of each region, past its cache.
     pub fn digests(&self, regions: &[Region]) -> Result<Vec<String>> {
         let name = || self.path.display().to_string();
-        let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&self.path);
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::DIRECT.bits() as i32)
+            .open(&self.path);
         let file = file.with_context(name)?;
         let longest = regions.iter().map(|region| region.bytes as usize).max().unwrap_or(0);
         let mut memory = vec![0; longest + ALIGN];

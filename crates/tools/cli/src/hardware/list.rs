@@ -17,8 +17,7 @@ use serde_json::json;
 use super::report::{FORMAT, Kind, Measured, Report, SCHEMA};
 
 /// The files that come with ring3.
-const SHIPPED: &[(&str, &str)] = &[
-];
+const SHIPPED: &[(&str, &str)] = &[];
 
 /// Options of `ring3 hardware list`.
 #[derive(clap::Args)]
@@ -149,7 +148,9 @@ fn print(entries: &[Entry]) {
     }
     if count > 0 {
         crate::output::write(format_args!("{}", table.whole()));
-        outln!("\nREAD and KERNEL: median latency of a read of 4 KiB with ring3's driver, and with");
+        outln!(
+            "\nREAD and KERNEL: median latency of a read of 4 KiB with ring3's driver, and with"
+        );
         outln!("the kernel's before, in microseconds.");
     }
 }

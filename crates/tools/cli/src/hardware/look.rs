@@ -178,7 +178,8 @@ fn read(disk: &dyn Disk, look: &Look, until: Instant, shared: &Shared) -> Result
                 (Ok(digest), Some(first)) if digest == *first => {}
                 (Ok(_), Some(_)) => {
                     found.mismatches += 1;
-                    let changed = format!("what is read from byte {} on has changed", region.offset);
+                    let changed =
+                        format!("what is read from byte {} on has changed", region.offset);
                     found.first.get_or_insert(changed);
                 }
                 (Err(error), known) => {

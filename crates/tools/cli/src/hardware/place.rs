@@ -212,7 +212,10 @@ fn is_qemu_disk(name: &Uri) -> bool {
         || target.ends_with("ahci")
         || target.ends_with("ide")
         || target.starts_with("virtio-blk");
-    is_disk && !["file", "null", "disks", "namespaces"].iter().any(|key| name.options.contains_key(*key))
+    is_disk
+        && !["file", "null", "disks", "namespaces"]
+            .iter()
+            .any(|key| name.options.contains_key(*key))
 }
 
 fn folder() -> Result<Kept<tempfile::TempDir>> {

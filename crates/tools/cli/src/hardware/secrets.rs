@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::report::Report;
+
 /// Fields of identities that are one device's own.
 const FIELDS: [&str; 3] = ["serial", "mac", "name"];
 /// Shorter texts are found by accident, and are in no field.
@@ -23,7 +25,7 @@ impl Secrets {
         }
     }
 
-    /// All of them, as bytes.
+    /// All of them, as bytes that a device writes.
     pub fn bytes(&self) -> Vec<Vec<u8>> {
         self.0.iter().map(|secret| secret.clone().into_bytes()).collect()
     }
@@ -65,12 +67,22 @@ impl Secrets {
         }
     }
 
-    /// Removes all of them from the texts in `value`, wherever an error may have put them.
-    pub fn clean(&self, value: &mut Value) {
+    /// Removes all of them from what steps and checks have said, wherever an error may have put
+    /// them. The other fields are made here, or are what all devices of a kind have.
+    pub fn clean(&self, report: &mut Report) {
+        for step in &mut report.steps {
+            self.clean_text(&mut step.detail);
+        }
+        for value in report.doctor.iter_mut().chain(&mut report.conformance) {
+            self.clean_value(value);
+        }
+    }
+
+    fn clean_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.clean_text(text),
-            Value::Array(all) => all.iter_mut().for_each(|one| self.clean(one)),
-            Value::Object(fields) => fields.values_mut().for_each(|one| self.clean(one)),
+            Value::Array(all) => all.iter_mut().for_each(|one| self.clean_value(one)),
+            Value::Object(fields) => fields.values_mut().for_each(|one| self.clean_value(one)),
             _ => {}
         }
     }
@@ -91,12 +103,10 @@ mod tests {
         });
         secrets.take(&mut identity);
         assert_eq!(identity, json!({ "model": "M", "drives": [{}] }));
-        let mut text = json!(["disk s3z1nx0k of 52:54:00:12:34:56, W1", { "Ä": "S3Z1NX0KS3Z1NX0K" }]);
-        secrets.clean(&mut text);
-        assert_eq!(
-            text,
-            json!(["disk (removed) of (removed), W1", { "Ä": "(removed)(removed)" }])
-        );
+        let mut text =
+            json!(["disk s3z1nx0k of 52:54:00:12:34:56, W1", { "Ä": "S3Z1NX0KS3Z1NX0K" }]);
+        secrets.clean_value(&mut text);
+        assert_eq!(text, json!(["disk (removed) of (removed), W1", { "Ä": "(removed)(removed)" }]));
     }
 
     #[test]
