@@ -10,7 +10,7 @@ use paper::{Paper, recording};
 use proptest::prelude::*;
 use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::{Data, Disk, Request, next};
-use ring3_decorator::recording::{Event, Header, Recording, Register};
+use ring3_decorator::recording::{Event, Header, Recording, Register, clean};
 use ring3_decorator::{Fault, Record, Replay, VirtualConfig};
 use ring3_device::irq::IrqKind;
 use ring3_device::{Deadline, Device, Error};
@@ -156,6 +156,77 @@ fn a_driver_that_uses_no_memory_is_replayed_to_its_end() {
     let (recording, info) = record(open("sim:ide"), ide_by_ports);
     let (replay, again) = replay(&recording, ide_by_ports);
     assert_eq!((again, replay.check_end()), (info, Ok(())));
+}
+
+fn nvme_serial(device: Arc<dyn Device>) -> String {
+    nvme::Controller::open(device, nvme::Options::default()).unwrap().identity().serial.clone()
+}
+
+fn ata_serial(device: Arc<dyn Device>) -> String {
+    let controller = ata::Controller::open(device, ata::Options::default()).unwrap();
+    controller.members()[0].identity.serial.clone()
+}
+
+fn ide_serial(device: Arc<dyn Device>) -> String {
+    let options = ata::Options { level: ata::Level::Pio, ..ata::Options::default() };
+    let controller = ata::ide::Controller::open(device, options).unwrap();
+    controller.drives()[0].info().serial.clone()
+}
+
+/// All that a device has said: what it wrote to memory, and what its registers said.
+fn said(events: &[Event]) -> Vec<u8> {
+    let bytes = |event: &Event| match event {
+        Event::Device(memory) => memory.bytes.clone(),
+        Event::Read(Register(_, _, width), value) => {
+            value.to_le_bytes()[..usize::from(*width)].to_vec()
+        }
+        _ => Vec::new(),
+    };
+    events.iter().flat_map(bytes).collect()
+}
+
+#[test]
+fn a_cleaned_recording_has_no_serial_number_and_replays_to_its_end() {
+    const SERIAL: &str = "RING3SIM";
+    type Job = fn(Arc<dyn Device>) -> String;
+    let devices: [(&str, Job); 3] =
+        [("sim:nvme", nvme_serial), ("sim:ahci", ata_serial), ("sim:ide", ide_serial)];
+    for (uri, job) in devices {
+        let (recording, serial) = record(open(uri), job);
+        assert_eq!(serial, SERIAL, "{uri}");
+        let whose = ("sim:any".to_owned(), vec!["a".to_owned()]);
+        let mut bytes = Vec::new();
+        let changed = clean(recording.open(), &mut bytes, &[], whose).unwrap();
+        assert!(changed > 0, "{uri}");
+        let cleaned = Tape(bytes);
+        let header = cleaned.header();
+        assert_eq!((header.device, header.command), ("sim:any".into(), vec!["a".into()]));
+        let swapped: Vec<u8> = SERIAL
+            .bytes()
+            .collect::<Vec<_>>()
+            .chunks(2)
+            .fold(Vec::new(), |all, pair| [&all[..], &[pair[1], pair[0]]].concat());
+        let has = |events: &[Event], text: &[u8]| {
+            said(events).windows(text.len()).any(|window| window == text)
+        };
+        let texts = [SERIAL.as_bytes(), &swapped[..]];
+        assert!(texts.iter().any(|text| has(&recording.events(), text)), "{uri}");
+        assert!(!texts.iter().any(|text| has(&cleaned.events(), text)), "{uri}");
+        let (replay, again) = replay(&cleaned, job);
+        assert_eq!(replay.check_end(), Ok(()), "{uri}");
+        assert!(again.bytes().all(|byte| byte == b'0' || byte == b' '), "{uri}: {again}");
+    }
+}
+
+#[test]
+fn a_text_that_is_a_secret_is_removed_wherever_the_device_wrote_it() {
+    let (recording, _) = record(open("sim:nvme"), nvme_serial);
+    let whose = (String::new(), Vec::new());
+    let mut bytes = Vec::new();
+    clean(recording.open(), &mut bytes, &[b"simulated NVMe".to_vec()], whose).unwrap();
+    let found =
+        |tape: &Tape| said(&tape.events()).windows(14).any(|window| window == b"simulated NVMe");
+    assert!(found(&recording) && !found(&Tape(bytes)));
 }
 
 #[test]
@@ -376,10 +447,13 @@ fn files() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn no_file_can_make_reader_or_replay_panic() {
+fn no_file_can_make_reader_cleaner_or_replay_panic() {
     let files = files();
     let pokes = prop::collection::vec((0..8u8, 0..64u64, any::<bool>()), 0..40);
     proptest!(ProptestConfig::with_cases(200), |(bytes in files, pokes in pokes)| {
+        if let Ok(recording) = Recording::read(Cursor::new(bytes.clone())) {
+            let _ = clean(recording, Vec::new(), &[b"text".to_vec()], Default::default());
+        }
         let Ok(recording) = Recording::read(Cursor::new(bytes)) else { return Ok(()) };
         let Ok(device) = Replay::new(recording) else { return Ok(()) };
         for (bar, offset, write) in pokes {

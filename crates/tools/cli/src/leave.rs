@@ -57,6 +57,16 @@ impl<T> Kept<T> {
     }
 }
 
+/// What [`Kept::with`] has given. If the program is ending, this thread waits for that, and does
+/// nothing more.
+pub fn or_end<T>(given: Option<T>) -> T {
+    given.unwrap_or_else(|| {
+        loop {
+            std::thread::park();
+        }
+    })
+}
+
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         drop(take(&self.0));

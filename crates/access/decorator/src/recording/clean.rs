@@ -24,7 +24,7 @@ use ring3_device::Error;
 use ring3_spec::ata::identify::SERIAL;
 use ring3_spec::ata::opcode;
 
-use super::{Bytes, End, Event, Header, Recording, Register, Stamped, Writer};
+use super::{Bytes, End, Event, HIGHEST_ARENA, Header, Recording, Register, Stamped, Writer};
 
 /// What stands in the place of bytes that were removed.
 const FILLER: u8 = b'0';
@@ -130,16 +130,18 @@ impl<'a> Cleaner<'a> {
             _ => {}
         }
         for Stamped(_, event) in &*events {
-            if let Event::Driver(bytes) | Event::Device(bytes) = event {
-                self.store(bytes);
-            }
-            if let Event::Driver(bytes) = event {
-                self.note_commands(bytes);
-                self.note_tables(bytes);
+            match event {
+                Event::Driver(bytes) if is_placed(bytes) => {
+                    self.store(bytes);
+                    self.note_commands(bytes);
+                    self.note_tables(bytes);
+                }
+                Event::Device(bytes) if is_placed(bytes) => self.store(bytes),
+                _ => {}
             }
         }
         let device = events.iter_mut().filter_map(|Stamped(_, event)| match event {
-            Event::Device(bytes) => Some(bytes),
+            Event::Device(bytes) if is_placed(bytes) => Some(bytes),
             _ => None,
         });
         device.map(|bytes| u64::from(self.clean_memory(bytes))).sum()
@@ -194,14 +196,11 @@ impl<'a> Cleaner<'a> {
     /// Removes what `bytes`, just written to memory, has of secrets.
     fn clean_memory(&mut self, bytes: &mut Bytes) -> bool {
         let (start, end) = (bytes.iova, end_of(bytes));
-        if end - start < bytes.bytes.len() as u64 {
-            return false;
-        }
         // What began before these bytes, or ends behind them, is found as well.
         let around = start.saturating_sub(IDENTIFY);
         let mut image = self.load(around, (end - around + IDENTIFY) as usize);
         for (&place, &which) in &self.answers {
-            if place >= around && place + IDENTIFY <= around + image.len() as u64 {
+            if place >= around && place.saturating_add(IDENTIFY) <= around + image.len() as u64 {
                 let at = (place - around) as usize;
                 clean_identify(&mut image[at..at + IDENTIFY as usize], which);
             }
@@ -298,9 +297,14 @@ fn remove(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte != 0).for_each(|byte| *byte = FILLER);
 }
 
-/// The first address behind `bytes`, or the highest.
+/// Whether `bytes` lie where an arena can be; a file may say otherwise.
+fn is_placed(bytes: &Bytes) -> bool {
+    bytes.iova <= HIGHEST_ARENA
+}
+
+/// The first address behind `bytes`.
 fn end_of(bytes: &Bytes) -> u64 {
-    bytes.iova.saturating_add(bytes.bytes.len() as u64).min(u64::MAX - IDENTIFY)
+    bytes.iova + bytes.bytes.len() as u64
 }
 
 /// A number of up to eight bytes, the lowest first.

@@ -17,7 +17,7 @@ use ring3_bench::load::stamp;
 use ring3_model::vfio_user::{Running, VfioUserServer};
 use ring3_pci::{Address, Function, Host, PassthroughDriver, Usage, bind, unbind};
 
-use crate::leave::Kept;
+use crate::leave::{Kept, or_end};
 use crate::model;
 
 /// A device as everywhere, or a PCI address alone, which is one of VFIO.
@@ -158,7 +158,7 @@ impl Place {
         let words = self.uri.trim_start_matches("sim:");
         let (_, device) = model::open(words)?;
         let folder = folder()?;
-        let socket = path_in(&folder, "device")?;
+        let socket = path_in(&folder, "device");
         let server = VfioUserServer::bind(&socket, device)?.spawn()?;
         Ok(Self {
             uri: model::name(&socket)?,
@@ -171,7 +171,7 @@ impl Place {
     /// A disk of QEMU's whose data are in a file.
     fn in_file(self) -> Result<Self> {
         let folder = folder()?;
-        let path = path_in(&folder, "data")?;
+        let path = path_in(&folder, "data");
         let size = self.name.options.get("size").and_then(|size| parse_size(size));
         fill(&path, size.unwrap_or(QEMU_BYTES)).context("making a file for QEMU's disk")?;
         let mut uri = self.name.clone();
@@ -222,8 +222,8 @@ fn folder() -> Result<Kept<tempfile::TempDir>> {
     tempfile::tempdir().map(Kept::new).context("making a folder")
 }
 
-fn path_in(folder: &Kept<tempfile::TempDir>, name: &str) -> Result<std::path::PathBuf> {
-    folder.with(|folder| folder.path().join(name)).context("interrupted")
+fn path_in(folder: &Kept<tempfile::TempDir>, name: &str) -> std::path::PathBuf {
+    or_end(folder.with(|folder| folder.path().join(name)))
 }
 
 /// Makes a file of `bytes` that says at each place of its start and of its end where that is.

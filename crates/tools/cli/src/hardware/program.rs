@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::leave::Kept;
+use crate::leave::{Kept, or_end};
 
 /// How often it is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -65,15 +65,13 @@ impl Program {
         // In a group of its own, so that control-C ends the test first, which ends this.
         command.args(words).process_group(0).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (output, errors) = self
-            .child
-            .with(|slot| {
-                let mut child = command.spawn().context("starting a step")?;
-                let pipes = child.stdout.take().zip(child.stderr.take());
-                *slot = Some(Started(child));
-                pipes.context("a step has no output")
-            })
-            .context("interrupted")??;
+        let started = self.child.with(|slot| {
+            let mut child = command.spawn().context("starting a step")?;
+            let pipes = child.stdout.take().zip(child.stderr.take());
+            *slot = Some(Started(child));
+            pipes.context("a step has no output")
+        });
+        let (output, errors) = or_end(started)?;
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
             let mut output = BufReader::new(output);
@@ -112,9 +110,9 @@ impl Program {
                 Some(Started(child)) => child.try_wait(),
                 None => Ok(None),
             });
-            let ended = ended.context("interrupted")?.context("waiting for a step")?;
+            let ended = or_end(ended).context("waiting for a step")?;
             if ended.is_some() || Instant::now() > until {
-                self.child.with(|slot| *slot = None).context("interrupted")?;
+                or_end(self.child.with(|slot| *slot = None));
                 return Ok(ended);
             }
             std::thread::sleep(LOOK);

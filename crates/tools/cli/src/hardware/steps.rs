@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::kernel;
 use super::look::{Found, Look};
+use super::place::Bound;
 use super::program::Answer;
 use super::recording;
 use super::report::{
@@ -17,6 +18,7 @@ use super::report::{
 use super::test::{End, Test};
 use super::verify::{Region, regions};
 use crate::job::Job;
+use crate::leave::or_end;
 
 /// Loads that only read, and how long a step may take beside its own time.
 const READS: [&str; 3] = ["randread-4k-qd1", "randread-4k-qd32", "seqread-128k-qd8"];
@@ -102,7 +104,7 @@ impl Test {
     }
 
     fn way(&self) -> Option<ring3_pci::PassthroughDriver> {
-        self.place.bound.as_ref()?.with(|bound| bound.way)
+        Some(or_end(self.place.bound.as_ref()?.with(|bound| bound.way)))
     }
 
     fn kernel_before(&mut self, known: &mut Known) -> Result<End> {
@@ -133,9 +135,9 @@ impl Test {
             return Ok(End::Skipped("it is no PCI function of this machine".into()));
         };
         let way = self.way().context("no way")?;
-        Ok(match bound.with(super::place::Bound::take).context("interrupted")?? {
+        Ok(match or_end(bound.with(Bound::take))? {
             Some(before) => End::Passed(format!("{before} -> {way}")),
-            None if bound.with(|bound| bound.is_ours()) == Some(true) => {
+            None if or_end(bound.with(|bound| bound.is_ours())) => {
                 End::Passed(format!("no driver -> {way}"))
             }
             None => End::Passed(format!("{way} has it already, and keeps it")),
@@ -634,11 +636,10 @@ impl Test {
         let Some(bound) = &self.place.bound else {
             return Ok(End::Skipped("it is no PCI function of this machine".into()));
         };
-        let ours = bound.with(|bound| bound.is_ours()).context("interrupted")?;
-        if !ours {
+        if !or_end(bound.with(|bound| bound.is_ours())) {
             return Ok(End::Skipped("it stays where it was".into()));
         }
-        let driver = bound.with(super::place::Bound::release).context("interrupted")??;
+        let driver = or_end(bound.with(Bound::release))?;
         Ok(match (driver, self.place.kernel_driver()) {
             (Some(driver), _) => End::Passed(format!("{driver} has it again")),
             (None, None) => End::Passed("no driver has it, as before".into()),
