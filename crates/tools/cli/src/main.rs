@@ -112,7 +112,7 @@ enum Command {
     Faults(Box<faults::Args>),
     /// Test a device with ring3's driver, and list tested devices.
     #[command(subcommand)]
-    Hardware(Box<hardware::Command>),
+    Hardware(hardware::Command),
     /// Boot a guest under QEMU with the devices of a scenario.
     Lab(lab::Args),
     /// Serve a simulated device to drivers of other processes.
@@ -290,7 +290,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dde(command) => dde::run(command),
         Command::Devices(args) => devices::run(args),
         Command::Faults(args) => faults::run(&args),
-        Command::Hardware(command) => hardware::run(*command),
+        Command::Hardware(command) => hardware::run(command),
         Command::Job(args) => job::run(*args),
         Command::Lab(args) => lab::run(args),
         Command::Model(args) => model::run(args),

@@ -13,9 +13,9 @@
 //! IDE drive's data register: the address of a network card stays.
 //!
 //! # Replay
-//! Bytes are replaced and never moved, and none that a driver acts on. A byte that is zero stays so,
-//! and no other becomes zero: a driver that clears its memory is seen to write where it was not zero,
-//! and so it does in the replay.
+//! Bytes are replaced and never moved, and none that a driver acts on. A byte that is zero stays
+//! so, and no other becomes zero: a driver that clears its memory is seen to write where it was not
+//! zero, and so it does in the replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

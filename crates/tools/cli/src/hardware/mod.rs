@@ -7,6 +7,7 @@
 
 mod kernel;
 mod list;
+mod loads;
 pub mod look;
 mod machine;
 mod place;
@@ -29,7 +30,7 @@ pub enum Command {
     /// latency and throughput, kills and restarts, resets, verify, temperature, the kernel's driver
     /// after. Without --destroy nothing is written to the disk. A device that the kernel drives is
     /// bound to vfio-pci meanwhile and given back at the end, after errors and at Ctrl-C as well.
-    Test(test::Args),
+    Test(Box<test::Args>),
     /// List the results of tested devices.
     ///
     /// Default: those that come with ring3.
@@ -39,7 +40,7 @@ pub enum Command {
 /// Runs the command.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Test(args) => test::run(args),
+        Command::Test(args) => test::run(*args),
         Command::List(args) => list::run(&args),
     }
 }
