@@ -22,8 +22,9 @@ impl Test {
         if self.is_card() {
             return Ok(End::Skipped("a card is measured with a second machine".into()));
         }
-        if self.part.is_some() {
-            return Ok(End::Skipped("the loads are of a controller's only disk".into()));
+        if !self.is_plain() {
+            let why = "the loads are of a controller's only disk, without --quirk";
+            return Ok(End::Skipped(why.into()));
         }
         let mut loads = READS.to_vec();
         if self.args.destroy {
@@ -75,8 +76,9 @@ impl Test {
         if let Some(why) = self.place.ends_with_its_driver() {
             return Ok(End::Skipped(why.into()));
         }
-        if self.part.is_some() || known.disks != 1 {
-            return Ok(End::Skipped("drivers are killed on a controller's only disk".into()));
+        if !self.is_plain() || known.disks != 1 {
+            let why = "drivers are killed on a controller's only disk, without --quirk";
+            return Ok(End::Skipped(why.into()));
         }
         let how = if self.args.destroy { "--overwrite" } else { "--read-only" };
         let kills = self.depth.kills;
@@ -120,8 +122,8 @@ impl Test {
             found.errors,
             found.mismatches
         );
-        // A read that a reset has met may end with an error; what is wrong is data that changes, and
-        // a device that does not come back.
+        // A read that a reset has met may end with an error; what is wrong is data that changes,
+        // and a device that does not come back.
         let is_right = found.mismatches == 0;
         self.report.reset = Some(Reset {
             resets: found.recovery_ms.len() as u64,
@@ -145,7 +147,7 @@ impl Test {
         let mut first = None;
         while begin.elapsed() < self.depth.verify && verify.errors + verify.mismatches == 0 {
             let left = self.depth.verify.saturating_sub(begin.elapsed()).min(SLICE);
-            let found = match self.args.destroy && self.part.is_none() {
+            let found = match self.args.destroy && self.is_plain() {
                 true => self.write_and_verify(known, left)?,
                 false => self.read(known, left.as_secs_f64(), 0, "verify")?,
             };
@@ -206,7 +208,7 @@ impl Test {
         if class != Some(nvme::CLASS) {
             return;
         }
-        let words = self.words("nvme smart --json");
+        let words = self.identity_words("nvme smart --json");
         let Ok(smart) = self.ask(&words, Duration::ZERO).and_then(|answer| answer.value()) else {
             return;
         };

@@ -118,6 +118,11 @@ impl Test {
         self.place.kernel_driver().is_some()
     }
 
+    /// Whether commands that know neither several disks nor quirks may drive the device.
+    pub(super) fn is_plain(&self) -> bool {
+        self.part.is_none() && self.args.quirks.names().is_empty()
+    }
+
     fn regions(&self, capacity: u64) -> Vec<Region> {
         let (count, bytes) = self.depth.regions;
         regions(capacity, count, bytes)
@@ -261,7 +266,7 @@ impl Test {
         .into()
     }
 
-    fn identity_words(&self, command: &str) -> Vec<String> {
+    pub(super) fn identity_words(&self, command: &str) -> Vec<String> {
         match command {
             "blk info --json" => self.words_of_disk(command),
             "net info --json" => self.words(command),
