@@ -13,6 +13,7 @@ use ide::{
 use ring3_class::block::{Disk, IoError, Request};
 use ring3_driver::Interrupts;
 use ring3_driver::ata::{Level, Options};
+use ring3_model::Model;
 use ring3_model::fault::{Action, Rule};
 use ring3_spec::ata::{ErrorBits, opcode};
 
@@ -86,6 +87,35 @@ fn a_transfer_that_meets_memory_errors_for_ever_ends_with_a_transport_error() {
 fn a_wrong_interrupt_ends_nothing_early() {
     for (_, bench) in read_with(Action::WrongInterrupt, Ok(())) {
         assert_eq!(bench.drive(0).stats().resets, 0);
+    }
+}
+
+#[test]
+fn a_reset_behind_the_drivers_back_is_no_end_of_what_was_under_way() {
+    let polled = || Options { interrupts: Interrupts::Polled, ..short() };
+    for (uri, options) in [("", short()), ("", polled()), (",chip=cmd646", short())] {
+        let bench = bench_with(uri, options);
+        assert!(bench.handle.poke(0, 8 * 512, &[0x5a; 512]));
+        let mut queue = bench.queue(8);
+        // One that has ended well: the bus master's registers hold what the driver wrote.
+        succeed(&mut *queue, Request::read(1, 8, 1, bench.buffer(512)));
+        bench.handle.plan().add(Rule::io(Action::Hang, FAULT_READ));
+        queue.submit(Request::read(2, 8, 1, bench.filled(512, 0))).unwrap();
+        queue.ring();
+        assert_eq!(bench.handle.plan().fired(), 1);
+        bench.handle.with(|model, bus| model.reset(bus));
+        let mut outcome = finish(&mut *queue);
+        assert_eq!(outcome.of(2), Ok(()), "{uri}");
+        let data = std::mem::take(&mut outcome.completions[0].data);
+        assert!(bytes(data).iter().all(|&byte| byte == 0x5a), "{uri}: nothing was read");
+        // While nothing is under way, either: the drive's registers are other ones than before.
+        bench.handle.with(|model, bus| model.reset(bus));
+        let data = succeed(&mut *queue, Request::read(3, 8, 1, bench.filled(512, 0)));
+        assert!(bytes(data).iter().all(|&byte| byte == 0x5a), "{uri}: nothing was read");
+        bench.handle.with(|model, bus| model.reset(bus));
+        succeed(&mut *queue, Request::flush(4));
+        drop(queue);
+        bench.well_behaved();
     }
 }
 

@@ -99,7 +99,7 @@ impl Channel {
     /// Channel `number` of `function`, with no drives yet; with `dma`, it may use its bus master if
     /// it has one.
     pub(super) fn new(function: Arc<Function>, number: u8, dma: bool) -> Result<Self, Error> {
-        let ports = Ports::new(
+        let mut ports = Ports::new(
             &*function.device,
             number,
             function.has_dma(),
@@ -110,6 +110,9 @@ impl Channel {
         } else {
             None
         };
+        if let Some(address) = table.as_ref().and_then(Table::address) {
+            ports.set_witness(address);
+        }
         Ok(Self {
             ports,
             table,

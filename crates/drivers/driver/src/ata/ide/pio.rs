@@ -29,7 +29,7 @@ impl Channel {
         }
         if status.data_request() == 0 {
             self.idle = true;
-            return Some(if moved == total { End::Done } else { End::Short });
+            return if moved == total { self.done() } else { Some(End::Short) };
         }
         if moved == total {
             self.trouble = Some(ChannelFault::Reset(

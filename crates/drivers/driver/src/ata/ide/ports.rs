@@ -25,6 +25,9 @@ pub(super) struct Ports {
     device: u8,
     /// What the bus master command holds beside the start bit.
     direction: BusMasterCommand,
+    /// What the bus master was told of its table, if the register says so when it is read. It is
+    /// not written again, so that a reset shows for as long as nobody has dealt with it.
+    witness: Option<u32>,
     /// The data port takes accesses of 32 bits.
     wide: bool,
     /// nIEN.
@@ -52,6 +55,7 @@ impl Ports {
             channel,
             device: 0,
             direction: BusMasterCommand(0),
+            witness: None,
             wide,
             interrupts_off: true,
         })
@@ -184,12 +188,32 @@ impl Ports {
     /// Prepares a transfer as the table at `table` says. [BMIDE 1.3, steps 1 and 2]
     pub(super) fn prepare(&mut self, table: u32, to_memory: bool) {
         let Some(bus_master) = &self.bus_master else { return };
-        bus_master.write(bus_master::table(self.channel), table);
+        if self.witness != Some(table) {
+            bus_master.write(bus_master::table(self.channel), table);
+        }
         let direction = BusMasterCommand(0).with_to_memory(to_memory.into());
         if self.direction != direction {
             bus_master.write(bus_master::command(self.channel), direction);
             self.direction = direction;
         }
+    }
+
+    /// Tells the bus master `table`, by which a reset is seen from now on that nobody has told the
+    /// driver of. A register that does not hold what was written is no witness.
+    pub(super) fn set_witness(&mut self, table: u32) {
+        let Some(bus_master) = &self.bus_master else { return };
+        bus_master.write(bus_master::table(self.channel), table);
+        let is_held = bus_master.read(bus_master::table(self.channel)) == table;
+        self.witness = is_held.then_some(table);
+    }
+
+    /// Whether the bus master has forgotten its table: the controller was reset, and the drives with
+    /// it. A drive that is idle has then not done what it was told, and its registers are not what
+    /// the driver has written.
+    pub(super) fn has_forgotten(&self) -> bool {
+        let table = |bus_master: &Registers| bus_master.read(bus_master::table(self.channel));
+        let told = self.witness.zip(self.bus_master.as_ref());
+        told.is_some_and(|(told, bus_master)| table(bus_master) != told)
     }
 
     /// Starts the transfer that was prepared; the drive has its command. [BMIDE 1.3, step 4]

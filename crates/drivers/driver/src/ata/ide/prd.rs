@@ -66,6 +66,11 @@ impl Table {
         let last = last.filter(|_| described == len)?;
         self.descriptors.store(count - 1, last.with_last().into_raw());
         ring::hand_over();
+        self.address()
+    }
+
+    /// The table's device address, of which bus masters have 32 bits.
+    pub(super) fn address(&self) -> Option<u32> {
         u32::try_from(self.descriptors.iova()).ok()
     }
 

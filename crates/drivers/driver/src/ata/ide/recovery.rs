@@ -19,6 +19,7 @@ use ring3_spec::ide::DRIVES;
 
 use super::super::command::Command;
 use super::channel::{ATTEMPTS, Channel, ChannelFault, Running};
+use super::prd::Table;
 use super::transfer::{is_absent, is_over};
 
 /// A bus master that was stopped is inactive within this: it finishes the access to memory that it
@@ -162,6 +163,9 @@ impl Channel {
                 self.function.device.name(),
                 self.number
             );
+        }
+        if let Some(address) = self.table.as_ref().and_then(Table::address) {
+            self.ports.set_witness(address);
         }
         self.reset_drives_with_retry(hard);
         if !self.polled {

@@ -33,7 +33,7 @@ impl Channel {
     /// Gives the running command to its drive. An error ends the request; nothing was started then.
     pub(super) fn launch(&mut self) -> Result<(), IoError> {
         let Some(drive) = self.running.as_ref().map(|running| running.drive) else { return Ok(()) };
-        if self.is_reset_under_us() {
+        if self.is_reset_under_us() || self.was_reset_unasked() {
             return Ok(());
         }
         let command = self.command()?;
@@ -188,8 +188,24 @@ impl Channel {
         } else if bus.active() == 1 || bus.error() == 1 {
             End::Short
         } else {
-            End::Done
+            return self.done();
         })
+    }
+
+    /// An end as it should be: none if the drive is idle because it was reset.
+    pub(super) fn done(&mut self) -> Option<End> {
+        if self.was_reset_unasked() { None } else { Some(End::Done) }
+    }
+
+    /// Whether somebody else has reset the controller. A command that is given to it then would meet
+    /// other blocks.
+    fn was_reset_unasked(&mut self) -> bool {
+        let was_reset = self.ports.has_forgotten();
+        if was_reset {
+            let why = "the controller was reset behind the driver's back";
+            self.trouble = Some(ChannelFault::Reset(why, IoError::Transport));
+        }
+        was_reset
     }
 
     /// The drive says that the command failed.
@@ -216,7 +232,7 @@ impl Channel {
             return None;
         }
         self.idle = true;
-        Some(if status.failed() { self.failed(status) } else { End::Done })
+        if status.failed() { Some(self.failed(status)) } else { self.done() }
     }
 
     /// Whatever becomes of the running command, it is not given to the drive once more.
