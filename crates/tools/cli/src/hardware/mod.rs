@@ -1,7 +1,7 @@
 //! `ring3 hardware`: what ring3 does on a real machine with a device, as one file that can be sent.
 //!
 //! # Shape
-//! [`test`] runs the steps, each by a process of this program that drives the device, so that a
+//! [`mod@test`] runs the steps, each by a process of this program that drives the device, so that a
 //! driver which crashes or hangs ends one step and not the test. [`report`] is the file. [`list`]
 //! reads such files.
 

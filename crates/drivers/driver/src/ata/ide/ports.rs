@@ -207,9 +207,9 @@ impl Ports {
         self.witness = is_held.then_some(table);
     }
 
-    /// Whether the bus master has forgotten its table: the controller was reset, and the drives with
-    /// it. A drive that is idle has then not done what it was told, and its registers are not what
-    /// the driver has written.
+    /// Whether the bus master has forgotten its table: the controller was reset, and the drives
+    /// with it. A drive that is idle has then not done what it was told, and its registers are not
+    /// what the driver has written.
     pub(super) fn has_forgotten(&self) -> bool {
         let table = |bus_master: &Registers| bus_master.read(bus_master::table(self.channel));
         let told = self.witness.zip(self.bus_master.as_ref());

@@ -197,8 +197,8 @@ impl Channel {
         if self.was_reset_unasked() { None } else { Some(End::Done) }
     }
 
-    /// Whether somebody else has reset the controller. A command that is given to it then would meet
-    /// other blocks.
+    /// Whether somebody else has reset the controller. A command that is given to it then would
+    /// meet other blocks.
     fn was_reset_unasked(&mut self) -> bool {
         let was_reset = self.ports.has_forgotten();
         if was_reset {
