@@ -167,6 +167,13 @@ ready() {
     return 1
 }
 driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
+# Waits until another driver than $1 runs: ring3d may not have noticed yet that that one has died.
+followed() {
+    for try in $(seq 600); do
+        ready; [ "$(driver)" = "$1" ] || return 0
+        sleep 0.05
+    done
+}
 hits() { ring3 status scratch --json | sed -n 's/.*"shared_hits": \([0-9]*\).*/\1/p'; }
 begin() {
     mkdir -p /etc/ring3
@@ -245,7 +252,7 @@ before=$(pins); begin 64 'burst = 1000' || exit
 lend 48 || { ring3 logs scratch; cat /tmp/ring3d; exit; }
 load & FIO=$!; hit=0 merged=0
 for time in 1 2 3 4 5; do
-    ready; sleep 0.$time; kill -9 $(driver); ready; hit && hit=$((hit + 1))
+    ready; sleep 0.$time; old=$(driver); kill -9 $old; followed $old; hit && hit=$((hit + 1))
     [ "$(merges)" = 2 ] || merged=$((merged + 1))
 done
 echo "hits after $hit kills, merged after $merged"; verified "all that was written is there"

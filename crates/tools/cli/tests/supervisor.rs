@@ -36,7 +36,7 @@ driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
 begin() {
     mkdir -p /etc/ring3
     {
-        printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n' $DISK
+        printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\nhmb_mib = 0\n' $DISK
         printf '[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' "$1"
     } >/etc/ring3/scratch.toml
     ring3d >/tmp/ring3d 2>&1 & RING3D=$!

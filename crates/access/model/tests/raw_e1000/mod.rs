@@ -166,6 +166,8 @@ impl Client {
             receive::CONTROL,
             receive::Control(0).with_enable(1).with_broadcast(1).with_strip_fcs(1),
         );
+        let express = general::ExpressControl2(0).with_keep_completions(1);
+        self.set(general::EXPRESS_CONTROL2, express);
         self.set(transmit::CONTROL, transmit::Control(0).with_enable(1).with_pad(1));
         self.provide(RING - 1);
     }
@@ -252,13 +254,21 @@ impl Client {
         self.push([places.0, context.with_tcp(1).with_ipv4(1).with_extended(1).0]);
     }
 
+    /// NVM and PHY are the driver's until the next reset.
+    fn own(&self) {
+        let owned = general::ExtendedConfiguration(0).with_software_owns(1);
+        self.set(general::EXTENDED_CONFIGURATION, owned);
+    }
+
     pub fn nvm(&self, word: u16) -> u16 {
+        self.own();
         self.set(general::NVM_READ, nvm::Read(0).with_start(1).with_address(word.into()).0);
         self.wait_for(|client| nvm::Read(client.get(general::NVM_READ)).done() != 0);
         nvm::Read(self.get(general::NVM_READ)).data() as u16
     }
 
     pub fn phy(&self, register: u8) -> Mdi {
+        self.own();
         let access =
             Mdi(0).with_phy(Mdi::INTERNAL).with_register(register.into()).with_operation(Mdi::READ);
         self.set(general::MDI, access);

@@ -86,7 +86,7 @@ impl Card {
 
     /// Does `access` to NVM and PHY while neither firmware nor another port uses them.
     fn owning_nvm_and_phy<T>(&self, access: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        match poll_until(
+        let owned = match poll_until(
             Deadline::after(Duration::from_millis(general::OWNERSHIP_MILLIS)),
             "the card's NVM and PHY, which firmware or another port has",
             || Ok(self.acquire()?.then_some(())),
@@ -94,12 +94,25 @@ impl Card {
             // Who has died with them never gives them back.
             Err(error @ Error::Timeout { .. }) => {
                 tracing::warn!("{error}; they are used nevertheless");
+                self.free()?;
+                self.acquire()?
             }
-            owned => owned?,
-        }
+            owned => owned.map(|()| true)?,
+        };
         let done = access();
-        self.release()?;
+        if owned {
+            self.release()?;
+        }
         done
+    }
+
+    /// Takes the semaphore from a driver that has died with it.
+    fn free(&self) -> Result<(), Error> {
+        if self.family != Family::I82576 {
+            return Ok(());
+        }
+        self.registers().write(general::SEMAPHORE, Semaphore(0));
+        self.release()
     }
 
     /// Whether NVM and PHY are the driver's from now on.

@@ -30,9 +30,10 @@ use super::DRIVER;
 use super::admin::{Admin, ENTRIES};
 use super::checkpoint::Checkpoint;
 use super::controller::Controller;
+use super::host_memory::Wanted;
 use super::identity::ControllerFeatures;
 use super::init;
-use super::saved::{CONTROLLER, SavedAdmin, SavedController};
+use super::saved::{SavedAdmin, SavedController};
 use crate::disk::Controller as _;
 use crate::lifetime::lock;
 
@@ -52,7 +53,7 @@ impl Controller {
                     .into(),
             ));
         }
-        let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state(&admin, Vec::new()))?;
+        let saved = self.state(&admin, Vec::new()).to_saved()?;
         admin.keep_checkpoint();
         Ok(saved)
     }
@@ -69,7 +70,7 @@ impl Controller {
         saved: &Saved,
     ) -> Result<Self, Error> {
         DRIVER.check(&*device)?;
-        let mut state: SavedController = saved.read(CONTROLLER.0, CONTROLLER.1)?;
+        let mut state = SavedController::of_saved(saved)?;
         if !state.queues.is_empty() || state.generation != 0 {
             return Err(Error::Invalid(
                 "what was saved is of a controller that was left, and not of one whose driver was \
@@ -128,7 +129,8 @@ fn drain(admin: &mut Admin, traits: &ControllerFeatures) -> Result<(), Error> {
     }
     let mut bytes = [0; identify::SIZE];
     admin.page.read(0, &mut bytes)?;
-    let found = Printable(identify::Controller(bytes).serial()).to_string();
+    let identity = identify::Controller(bytes);
+    let found = Printable(identity.serial()).to_string();
     if found != *serial {
         return Err(Error::Fatal(format!("it is {found:?} and not {serial:?}")));
     }
@@ -145,8 +147,9 @@ fn drain(admin: &mut Admin, traits: &ControllerFeatures) -> Result<(), Error> {
             }
         }
     }
-    // What it has and nobody here knows of would be given out as free.
-    if traits.host_memory.is_nothing() && admin.host_memory.is_none() {
+    // What it has and nobody here knows of would be given out as free. Its own word counts: what
+    // was recorded of it may be anything.
+    if Wanted::of(&identity).is_nothing() && admin.host_memory.is_none() {
         return Ok(());
     }
     admin.check_host_memory(deadline.remaining())

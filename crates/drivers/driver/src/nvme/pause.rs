@@ -24,10 +24,14 @@ pub(super) struct Pause {
 impl Pause {
     /// The controller `is_paused` at `now`, or not. Requests may take as long as `timeout`.
     pub(super) fn note(&mut self, is_paused: bool, now: Instant, timeout: Duration) {
+        let is_new = |seen: Instant| now.saturating_duration_since(seen) >= timeout;
         if is_paused {
-            self.began.get_or_insert(now);
+            // Nobody may have looked since the end of the one before.
+            if self.seen.is_none_or(is_new) {
+                self.began = Some(now);
+            }
             self.seen = Some(now);
-        } else if self.seen.is_some_and(|seen| now.saturating_duration_since(seen) >= timeout) {
+        } else if self.seen.is_some_and(is_new) {
             *self = Self::default();
         }
     }
@@ -47,6 +51,16 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_pause_long_after_another_has_a_time_of_its_own() {
+        let (start, timeout) = (Instant::now(), 30 * SECOND);
+        let mut pause = Pause::default();
+        pause.note(true, start, timeout);
+        let later = start + 3600 * SECOND;
+        pause.note(true, later, timeout);
+        assert!(pause.excuses(later + SECOND, 10 * SECOND, timeout));
+    }
 
     #[test]
     fn a_request_is_excused_by_a_pause_and_for_its_own_time_after_it() {

@@ -21,7 +21,7 @@ use super::interrupts::Vectors;
 use super::namespace::{Namespace, Unit};
 use super::prp::MAX_TRANSFER;
 use super::reset::{Members, Use};
-use super::saved::{CONTROLLER, SavedAdmin, SavedCache, SavedController, SavedNamespace};
+use super::saved::{SavedAdmin, SavedCache, SavedController, SavedNamespace};
 use crate::disk::Losses;
 use crate::disk::write_cache::Record;
 use crate::lifetime::{ControllerState, lock};
@@ -34,7 +34,7 @@ impl Controller {
         let mut admin = lock(&shared.admin);
         shared.lifetime.check()?;
         let queues = shared.detached_queues()?;
-        let saved = Saved::new(CONTROLLER.0, CONTROLLER.1, &self.state(&admin, queues))?;
+        let saved = self.state(&admin, queues).to_saved()?;
         shared.vectors.open()?;
         admin.release_to_successor();
         shared.lifetime.detach();
@@ -76,7 +76,7 @@ impl Controller {
         saved: &Saved,
     ) -> Result<Self, Error> {
         DRIVER.check(&*device)?;
-        Self::resume_running(device, poll, saved.read(CONTROLLER.0, CONTROLLER.1)?)
+        Self::resume_running(device, poll, SavedController::of_saved(saved)?)
     }
 
     /// Goes on with the controller that runs as `state` says.

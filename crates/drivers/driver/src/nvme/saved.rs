@@ -3,6 +3,7 @@
 //! Fields are only ever added, each with a default, so that a later version reads the state of an
 //! earlier one. All of it is untrusted input for its reader.
 
+use ring3_class::Saved;
 use ring3_class::block::Info;
 use ring3_device::dma::{Claims, DmaBuffer, Span};
 use ring3_device::ring::{CompletionRing, CompletionState, SubmissionRing, SubmissionState};
@@ -23,6 +24,9 @@ pub(super) use crate::disk::write_cache::SavedCache;
 
 /// What a controller's state is called, and the version of its form.
 pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);
+/// The version of a controller that has memory of the host: who does not know of that would give it
+/// to others while the controller writes there.
+const WITH_HOST_MEMORY: u32 = 2;
 /// The same of a queue.
 pub(super) const QUEUE: (&str, u32) = ("nvme queue", 1);
 
@@ -100,6 +104,22 @@ type Ends = CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>;
 impl<S> SavedRing<S> {
     pub(super) fn new(words: &DmaBuffer, state: S) -> Self {
         Self { memory: words.span(), state }
+    }
+}
+
+impl SavedController {
+    /// As it is handed on.
+    pub(super) fn to_saved(&self) -> Result<Saved, Error> {
+        let has_host_memory = self.admin.host_memory.is_some();
+        let version = if has_host_memory { WITH_HOST_MEMORY } else { CONTROLLER.1 };
+        Saved::new(CONTROLLER.0, version, self)
+    }
+
+    /// What was handed on.
+    pub(super) fn of_saved(saved: &Saved) -> Result<Self, Error> {
+        saved
+            .read(CONTROLLER.0, WITH_HOST_MEMORY)
+            .or_else(|_| saved.read(CONTROLLER.0, CONTROLLER.1))
     }
 }
 

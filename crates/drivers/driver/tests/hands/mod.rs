@@ -124,7 +124,7 @@ impl<C: Driven + Heir> Left<C> {
     /// `changes`, and then it is without.
     pub fn refuses_controllers(&self, changes: &[Change]) {
         is_invalid(&self.refusal(&self.queues[0]));
-        is_invalid(&self.refusal(&Saved { version: 2, ..self.controller.clone() }));
+        is_invalid(&self.refusal(&Saved { version: 99, ..self.controller.clone() }));
         for change in changes {
             is_invalid(&self.refusal(&altered(&self.controller, change)));
         }

@@ -417,11 +417,14 @@ impl Parameters {
     /// Bytes without the padding at the end, which newer kernels use for something else.
     pub const LEN: u32 = 60;
 
-    /// Whether a device with the one is for its users the disk that one with the other is.
+    /// Whether a device with the one is for its users the disk that one with the other is. Where
+    /// requests are split is a matter of speed: a drive may say another boundary after an update,
+    /// and a driver may know of it that the last one did not.
     pub fn describe_the_same(self, other: Self) -> bool {
         let known = |of: Self| Self {
             len: Self::LEN,
             types: of.types & (PARAM_BASIC | PARAM_DISCARD),
+            chunk_sectors: 0,
             ..of
         };
         known(self) == known(other)

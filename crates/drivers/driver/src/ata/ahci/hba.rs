@@ -52,7 +52,6 @@ impl Hba {
         let mut hba = Self { registers, capabilities, implemented, ports, empty: 0, quirks };
         hba.enable();
         hba.take_from_firmware();
-        hba.empty = hba.empty_ports();
         // Firmware writes these two once. They should survive a reset of the controller; those that
         // forget them are told again. [AHCI 3.1.1, 3.1.4; Linux, ahci_save_initial_config]
         hba.capabilities = hba.registers.read(CAPABILITIES);
@@ -63,6 +62,9 @@ impl Hba {
             // All ones are 32 ports.
             ports => ports,
         };
+        // Whoever has stopped it before may have switched its ports off by that.
+        hba.switch_ports_on(device, false)?;
+        hba.empty = hba.empty_ports();
         hba.reset(device)?;
         // More ports than CAP.NP says, or beyond the BAR: those that fit are used.
         let most = if hba.quirks.has(HBA_ONE_PORT) { 1 } else { most as usize };
@@ -208,7 +210,7 @@ impl Hba {
         )?;
         self.enable();
         self.restore();
-        self.switch_ports_on(device)
+        self.switch_ports_on(device, self.quirks.has(HBA_LINK_STUCK))
     }
 
     /// Tells a controller that forgets it in a reset what firmware has told it.
@@ -221,22 +223,20 @@ impl Hba {
         }
     }
 
-    /// Switches the ports on that a reset of the controller may have switched off.
-    fn switch_ports_on(&self, device: &dyn Device) -> Result<(), Error> {
-        let is_stuck = self.quirks.has(HBA_LINK_STUCK);
-        if !is_stuck && !self.quirks.has(HBA_PORTS_OFF) {
+    /// Switches the ports on that a reset of the controller may have switched off; if links
+    /// `are_stuck` behind it, all are off for a while first.
+    fn switch_ports_on(&self, device: &dyn Device, are_stuck: bool) -> Result<(), Error> {
+        if !self.quirks.has(HBA_LINK_STUCK) && !self.quirks.has(HBA_PORTS_OFF) {
             return Ok(());
         }
         let ports = self.implemented & 0xffff;
         let before = device.config_read(PORTS_ON, 2);
-        if is_stuck {
+        if are_stuck {
             device.config_write(PORTS_ON, 2, before & !ports)?;
             std::thread::sleep(OFF_TIME);
         }
-        if is_stuck || before & ports != ports {
+        if are_stuck || before & ports != ports {
             device.config_write(PORTS_ON, 2, before | ports)?;
-        }
-        if is_stuck {
             std::thread::sleep(ON_TIME);
         }
         Ok(())

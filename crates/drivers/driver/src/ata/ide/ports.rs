@@ -28,6 +28,8 @@ pub(super) struct Ports {
     /// What the bus master was told of its table, if the register says so when it is read. It is
     /// not written again, so that a reset shows for as long as nobody has dealt with it.
     witness: Option<u32>,
+    /// The register has changed by itself, and is no witness any more.
+    is_distrusted: bool,
     /// The data port takes accesses of 32 bits.
     wide: bool,
     /// nIEN.
@@ -56,6 +58,7 @@ impl Ports {
             device: 0,
             direction: BusMasterCommand(0),
             witness: None,
+            is_distrusted: false,
             wide,
             interrupts_off: true,
         })
@@ -204,7 +207,12 @@ impl Ports {
         let Some(bus_master) = &self.bus_master else { return };
         bus_master.write(bus_master::table(self.channel), table);
         let is_held = bus_master.read(bus_master::table(self.channel)) == table;
-        self.witness = is_held.then_some(table);
+        self.witness = is_held.then_some(table).filter(|_| !self.is_distrusted);
+    }
+
+    /// From now on no reset is seen by the table.
+    pub(super) fn distrust_witness(&mut self) {
+        (self.witness, self.is_distrusted) = (None, true);
     }
 
     /// Whether the bus master has forgotten its table: the controller was reset, and the drives

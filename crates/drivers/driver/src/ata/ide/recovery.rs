@@ -215,6 +215,10 @@ impl Channel {
                     state.end_waiting(end);
                     self.news[usize::from(drive)] = true;
                 }
+                if self.ports.alternate().busy() == 1 {
+                    // The other one cannot be selected before the next reset.
+                    break;
+                }
             }
             if all_well || self.states.iter().flatten().all(|state| state.fault.is_some()) {
                 return;

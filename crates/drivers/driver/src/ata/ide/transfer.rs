@@ -202,6 +202,16 @@ impl Channel {
     fn was_reset_unasked(&mut self) -> bool {
         let was_reset = self.ports.has_forgotten();
         if was_reset {
+            // Twice for one command, the second time right behind the driver's own reset: it is the
+            // chip that changes the register.
+            if self.running.as_ref().is_some_and(|running| running.attempts > 1) {
+                tracing::warn!(
+                    "{}: channel {} does not keep its table: resets by others are not seen",
+                    self.function.device.name(),
+                    self.number
+                );
+                self.ports.distrust_witness();
+            }
             let why = "the controller was reset behind the driver's back";
             self.trouble = Some(ChannelFault::Reset(why, IoError::Transport));
         }
