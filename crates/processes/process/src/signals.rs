@@ -75,6 +75,12 @@ pub fn held_back<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
+/// Holds back no signal any more, in this thread. It makes system calls only, as a process must
+/// between fork and exec.
+pub(crate) fn release() -> io::Result<()> {
+    mask(libc::SIG_SETMASK, &set(&[])).map(drop)
+}
+
 /// Whether `signal` has no effect on this process.
 fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: an all-zero action is valid memory for the call, which changes nothing.

@@ -4,8 +4,9 @@
 //! From the answers of NVMe's Identify command, by their structure: serial number, FRU GUID,
 //! subsystem name and all that is the vendor's own of the controller; NGUID, EUI64 and the vendor's
 //! own of a namespace; the values of its identification descriptors. From the answers of ATA's
-//! IDENTIFY DEVICE, by AHCI and by IDE: serial number, world wide name, and the drive's own check
-//! sum is made right again. And every one of the `secrets` that the caller knows, wherever the
+//! IDENTIFY DEVICE, by AHCI and by IDE: serial number, world wide name with what is reserved for
+//! longer ones, the vendor's own, the medium's serial number, and the drive's own check sum is made
+//! right again. And every one of the `secrets` that the caller knows, wherever the
 //! device wrote it to memory, for devices that are none of these.
 //!
 //! # What is not
@@ -48,6 +49,11 @@ const COMMAND: u64 = 7;
 /// last word's lower half that announces a check sum. [ACS-3 7.12.7]
 const ATA_IDENTIFY: usize = 512;
 const WORLD_WIDE_NAME: std::ops::Range<usize> = 108..112;
+/// Words that are reserved behind it, those of the vendor, and the medium's serial number. Words
+/// 117 and 118 stay: they are the size of a block. [ACS-3 7.12.7]
+const LONG_NAME: std::ops::Range<usize> = 112..117;
+const VENDORS: std::ops::Range<usize> = 129..160;
+const MEDIUM: std::ops::Range<usize> = 176..206;
 const CHECKED: u8 = 0xa5;
 /// Bytes of a secret, at least: shorter ones are found by accident.
 const SHORTEST: usize = 4;
@@ -277,13 +283,13 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted && window.iter().any(|&byte| byte != FILLER))
 }
 
-/// Removes serial number and world wide name from an answer of IDENTIFY DEVICE, and makes its check
-/// sum right again.
+/// Removes serial numbers, world wide name and the vendor's own from an answer of IDENTIFY DEVICE,
+/// and makes its check sum right again.
 fn clean_ata(data: &mut [u8]) {
     if data.iter().all(|&byte| byte == 0) {
         return;
     }
-    for words in [SERIAL, WORLD_WIDE_NAME] {
+    for words in [SERIAL, WORLD_WIDE_NAME, LONG_NAME, VENDORS, MEDIUM] {
         remove(&mut data[2 * words.start..2 * words.end]);
     }
     if data[ATA_IDENTIFY - 2] == CHECKED {

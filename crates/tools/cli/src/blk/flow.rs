@@ -13,7 +13,7 @@ use ring3_device::dma::DmaBuffer;
 use super::target::Span;
 
 /// Requests in flight.
-const DEPTH: u16 = 16;
+pub const DEPTH: u16 = 16;
 /// Bytes of each; less if the device takes less.
 const CHUNK: u32 = 256 << 10;
 /// The longest wait for one request: longer than the driver takes to recover a device.

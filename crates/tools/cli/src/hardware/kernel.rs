@@ -29,13 +29,16 @@ pub struct Disk {
 /// The one that is meant: the function's only one, or its namespace `part`.
 pub fn disk(address: Address, part: Option<u32>) -> Result<Disk> {
     let mut names = disks(&Host::this(), address);
-    if let Some(part) = part
-        && names.len() > 1
-    {
-        names.retain(|name| attribute(name, "nsid").is_some_and(|nsid| nsid == part.to_string()));
+    let count = names.len();
+    if let Some(part) = part {
+        // Only namespaces have numbers there: a drive is known if it is the only one.
+        names.retain(|name| match attribute(name, "nsid") {
+            Some(nsid) => nsid == part.to_string(),
+            None => count == 1,
+        });
     }
     let [name] = &names[..] else {
-        bail!("the kernel has {} disks there, and one was to be measured", names.len())
+        bail!("which of the kernel's disks it is cannot be told: {count} are there")
     };
     let sectors: u64 = attribute(name, "size").and_then(|size| size.parse().ok()).unwrap_or(0);
     let path = Path::new("/dev").join(name);

@@ -53,50 +53,77 @@ pub struct Args {
 }
 
 /// Bytes of a file, and files of a folder, at most.
-const LARGEST: u64 = 4 << 20;
+const LARGEST: u64 = 256 << 10;
 const MOST: usize = 10_000;
-/// Letters of a cell, at most.
+/// Letters of a cell, and of the reason why a file is no report, at most.
 const WIDEST: usize = 44;
+const LONGEST: usize = 200;
 
-/// A file, and what is in it or why it is no report.
-struct Entry {
-    file: String,
-    report: Result<Report>,
+/// What is kept of the files while they are read, one at a time.
+#[derive(Default)]
+struct List {
+    /// Cells of those that are reports.
+    lines: Vec<[String; 8]>,
+    /// Names of the others, and why they are none.
+    wrong: Vec<(String, String)>,
+    /// Whether each is printed as JSON instead, and how many were.
+    json: bool,
+    printed: usize,
 }
 
 /// Prints the list. The exit code is 1 if a file is no report.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let entries = match &args.path {
+    let mut list = List { json: args.json, ..List::default() };
+    match &args.path {
         None => {
-            let parse = |(file, text): &(&str, &str)| Entry {
-                file: (*file).to_owned(),
-                report: parse(text.as_bytes()),
-            };
-            SHIPPED.iter().map(parse).collect()
-        }
-        Some(path) if path.is_dir() => in_folder(path)?,
-        Some(path) => vec![Entry { file: path.display().to_string(), report: read(path) }],
-    };
-    if args.json {
-        let all: Vec<_> = entries.iter().map(Entry::json).collect();
-        outln!("{}", serde_json::to_string_pretty(&all)?);
-    } else {
-        print(&entries);
-    }
-    let mut whole = true;
-    for entry in &entries {
-        if let Err(why) = &entry.report {
-            whole = false;
-            if !args.json {
-                errln!("ring3: {}: {}", entry.file, crate::explain(why));
+            for (file, text) in SHIPPED {
+                list.add((*file).to_owned(), parse(text.as_bytes()))?;
             }
         }
+        Some(path) if path.is_dir() => {
+            for path in in_folder(path)? {
+                let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                list.add(file, read(&path))?;
+            }
+        }
+        Some(path) => list.add(path.display().to_string(), read(path))?,
     }
-    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(list.end())
+}
+
+impl List {
+    /// Adds a file, or prints it.
+    fn add(&mut self, file: String, report: Result<Report>) -> Result<()> {
+        let why = report.as_ref().err().map(|why| shortened(&crate::explain(why), LONGEST));
+        if self.json {
+            let value = json!({ "file": file, "report": report.ok(), "problem": why });
+            let text = serde_json::to_string_pretty(&value)?.replace('\n', "\n  ");
+            let start = if self.printed == 0 { "[" } else { "," };
+            crate::output::write(format_args!("{start}\n  {text}"));
+            self.printed += 1;
+        } else if let Ok(report) = &report {
+            self.lines.push(cells(report).map(|text| cut(&text)));
+        }
+        self.wrong.extend(why.map(|why| (file, why)));
+        Ok(())
+    }
+
+    /// Prints the table, and what is no report.
+    fn end(self) -> ExitCode {
+        if self.json {
+            outln!("{}", if self.printed == 0 { "[]" } else { "\n]" });
+        } else {
+            print(&self.lines);
+            for (file, why) in &self.wrong {
+                errln!("ring3: {file}: {why}");
+            }
+        }
+        if self.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
 }
 
 /// The files of a folder whose names end with `.json`, by name.
-fn in_folder(folder: &Path) -> Result<Vec<Entry>> {
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let name = || folder.display().to_string();
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).with_context(name)? {
@@ -108,11 +135,7 @@ fn in_folder(folder: &Path) -> Result<Vec<Entry>> {
     }
     ensure!(!paths.is_empty(), "{}: no file of ring3 hardware test is there (*.json)", name());
     paths.sort();
-    let entry = |path: PathBuf| {
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Entry { file, report: read(&path) }
-    };
-    Ok(paths.into_iter().map(entry).collect())
+    Ok(paths)
 }
 
 fn read(path: &Path) -> Result<Report> {
@@ -123,8 +146,8 @@ fn read(path: &Path) -> Result<Report> {
     file.take(LARGEST + 1).read_to_end(&mut bytes).context("reading it")?;
     ensure!(
         bytes.len() as u64 <= LARGEST,
-        "it has more than {} MiB, which no file of a test has",
-        LARGEST >> 20
+        "it has more than {} KiB, which no file of a test has",
+        LARGEST >> 10
     );
     parse(&bytes)
 }
@@ -148,27 +171,14 @@ fn parse(bytes: &[u8]) -> Result<Report> {
     serde_json::from_str(text).context("its fields are not those of ring3 hardware test")
 }
 
-impl Entry {
-    fn json(&self) -> serde_json::Value {
-        match &self.report {
-            Ok(report) => json!({ "file": self.file, "report": report, "problem": null }),
-            Err(why) => {
-                json!({ "file": self.file, "report": null, "problem": crate::explain(why) })
-            }
-        }
-    }
-}
-
-fn print(entries: &[Entry]) {
+fn print(lines: &[[String; 8]]) {
     let columns = ["DEVICE", "MODEL", "WHERE", "DAY", "RESULT", "READ", "KERNEL"];
     let mut table = Table::new("IDS", columns).left(&[1, 2, 3, 4, 5]);
-    let mut count = 0;
-    for report in entries.iter().filter_map(|entry| entry.report.as_ref().ok()) {
-        let [ids, cells @ ..] = cells(report).map(|text| cut(&text));
+    for line in lines {
+        let [ids, cells @ ..] = line.clone();
         table.line(ids, cells);
-        count += 1;
     }
-    if count > 0 {
+    if !lines.is_empty() {
         crate::output::write(format_args!("{}", table.whole()));
         outln!(
             "\nREAD and KERNEL: median latency of a read of 4 KiB with ring3's driver, and with"
@@ -222,9 +232,14 @@ fn cells(report: &Report) -> [String; 8] {
 /// `text` as one cell: no line breaks, and no longer than a table can show.
 fn cut(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    match text.char_indices().nth(WIDEST) {
+    shortened(&text, WIDEST)
+}
+
+/// The first letters of `text`, `most` of them.
+fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        None => text.to_owned(),
     }
 }
 

@@ -124,7 +124,7 @@ impl Test {
         );
         // A read that a reset has met may end with an error; what is wrong is data that changes,
         // and a device that does not come back.
-        let is_right = found.mismatches == 0;
+        let is_right = found.mismatches == 0 && found.whole_at_end;
         self.report.reset = Some(Reset {
             resets: found.recovery_ms.len() as u64,
             recovery_ms: found.recovery_ms,

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::kernel::hexadecimal;
 use super::verify::Region;
-use crate::blk::flow::{BUFFERS, Flow};
+use crate::blk::flow::{BUFFERS, DEPTH, Flow};
 use crate::blk::target::Span;
 
 /// What is looked at.
@@ -51,6 +51,9 @@ pub struct Found {
     pub first: Option<String>,
     /// From each reset to the next read that was done.
     pub recovery_ms: Vec<f64>,
+    /// Whether a pass that began after the last reset ended without error.
+    #[serde(default)]
+    pub whole_at_end: bool,
     /// Why the function was not reset.
     pub no_reset: Option<String>,
 }
@@ -140,16 +143,18 @@ fn watch(disk: &dyn Disk, device: Option<&OpenedDevice>, look: &Look) -> Result<
     })
 }
 
-/// Resets the function under the driver, `count` times, and waits each time until a read was done.
+/// Resets the function under the driver, `count` times, and waits each time until more reads were
+/// done than may have been in flight.
 fn reset(device: Option<&OpenedDevice>, count: u32, shared: &Shared) -> Result<Vec<f64>, Error> {
     let device = device.ok_or_else(|| Error::Unsupported("it is no device of ours".into()))?;
     let mut times = Vec::new();
     for _ in 0..count {
         std::thread::sleep(PAUSE);
-        let (since, before) = (Instant::now(), shared.reads.load(Ordering::Acquire));
+        let since = Instant::now();
         device.device().reset()?;
-        // The first may have been done before the reset.
-        while shared.reads.load(Ordering::Acquire) < before + 2 {
+        // Counted from here on: all that were in flight may have been done before the reset.
+        let before = shared.reads.load(Ordering::Acquire);
+        while shared.reads.load(Ordering::Acquire) <= before + u64::from(DEPTH) {
             if since.elapsed() > RECOVERY || shared.is_over.load(Ordering::Acquire) {
                 let seconds = since.elapsed().as_secs();
                 return Err(Error::Protocol(format!(
@@ -164,12 +169,14 @@ fn reset(device: Option<&OpenedDevice>, count: u32, shared: &Shared) -> Result<V
     Ok(times)
 }
 
-/// Reads all regions until it is over, and once more if it was reset last.
+/// Reads all regions until it is over, and once more after the last reset.
 fn read(disk: &dyn Disk, look: &Look, until: Instant, shared: &Shared) -> Result<Found> {
     let mut found = Found::default();
     let mut told = Instant::now();
     let mut flow = Flow::new(disk)?;
     loop {
+        // What is over now was over before this pass began.
+        let is_last = look.resets > 0 && shared.is_over.load(Ordering::Acquire);
         let mut whole = true;
         for (index, region) in look.regions.iter().enumerate() {
             let read = digest(&mut flow, disk, *region, shared);
@@ -201,9 +208,10 @@ fn read(disk: &dyn Disk, look: &Look, until: Instant, shared: &Shared) -> Result
         found.passes += u64::from(whole);
         let over = match look.resets {
             0 => Instant::now() >= until,
-            _ => shared.is_over.load(Ordering::Acquire),
+            _ => is_last,
         };
         if over {
+            found.whole_at_end = whole;
             return Ok(found);
         }
         if told.elapsed() > Duration::from_secs(1) {
@@ -229,4 +237,34 @@ fn digest(flow: &mut Flow, disk: &dyn Disk, region: Region, shared: &Shared) -> 
     };
     flow.read(span, sink, &mut count)?;
     Ok(hexadecimal(&sum.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::verify::regions;
+
+    /// What is read of a model with this fault, whose last reset is over.
+    fn found(fault: &str) -> Found {
+        let look = Look {
+            device: format!("sim:nvme,size=1M,fault={fault}"),
+            unprotected: false,
+            part: None,
+            quirks: Vec::new(),
+            regions: regions(1 << 20, 8, 4096),
+            seconds: 0.0,
+            resets: 1,
+        };
+        let attached = open(&look).unwrap();
+        let shared = Shared { is_over: true.into(), ..Shared::default() };
+        read(&*attached.disks[0], &look, Instant::now(), &shared).unwrap()
+    }
+
+    #[test]
+    fn a_device_is_well_after_the_last_reset_if_one_whole_pass_has_no_error() {
+        let well = found("status/0x4281:read:100:all");
+        assert!(well.whole_at_end && well.errors == 0, "{well:?}");
+        let dead = found("status/0x4281:read:3:all");
+        assert!(!dead.whole_at_end && dead.errors > 0, "{dead:?}");
+    }
 }

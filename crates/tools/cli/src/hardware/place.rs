@@ -43,6 +43,8 @@ const FILLED: u64 = 16 << 20;
 const RELEASE: Duration = Duration::from_secs(10);
 /// Options whose values are paths.
 const PATHS: [&str; 4] = ["file", "monitor", "wav", "wire"];
+/// Options whose values are one device's own.
+const OWN: [&str; 2] = ["mac", "serial"];
 const DISKS: [&str; 4] = ["nvme", "ahci", "ide", "virtio-blk"];
 
 /// A device that is tested.
@@ -180,10 +182,10 @@ impl Place {
         Ok(Self { uri: uri.to_string(), _folder: Some(folder), ..self })
     }
 
-    /// What stands in the file: no path of this machine.
+    /// What stands in the file: no path of this machine, and nothing that is one device's own.
     pub fn public_uri(&self) -> String {
         let mut uri = self.name.clone();
-        uri.options.retain(|name, _| !PATHS.contains(&name.as_str()));
+        uri.options.retain(|name, _| !PATHS.iter().chain(&OWN).any(|own| own == name));
         if uri.scheme == "vfio-user" {
             uri.target = "PATH".into();
         }
@@ -218,11 +220,11 @@ fn is_qemu_disk(name: &Uri) -> bool {
             .any(|key| name.options.contains_key(*key))
 }
 
-fn folder() -> Result<Kept<tempfile::TempDir>> {
+pub fn folder() -> Result<Kept<tempfile::TempDir>> {
     tempfile::tempdir().map(Kept::new).context("making a folder")
 }
 
-fn path_in(folder: &Kept<tempfile::TempDir>, name: &str) -> std::path::PathBuf {
+pub fn path_in(folder: &Kept<tempfile::TempDir>, name: &str) -> std::path::PathBuf {
     or_end(folder.with(|folder| folder.path().join(name)))
 }
 
@@ -257,6 +259,7 @@ mod tests {
         for (name, public) in [
             ("vfio-user:/home/x/socket", "vfio-user:PATH"),
             ("qtest:nvme,file=/home/x/disk,mdts=2", "qtest:nvme,mdts=2"),
+            ("sim:e1000,mac=52:54:00:ab:cd:ef", "sim:e1000"),
         ] {
             let place = Place::new(name.parse().unwrap()).unwrap();
             assert_eq!(place.public_uri(), public);

@@ -1,22 +1,27 @@
 //! A step's process: this program again, with the device.
 //!
 //! # Cancellation
-//! The process is killed when its time is over, when the test fails, and when a signal ends the
-//! test, before the device is given back.
+//! The process is ended when its time is over, when the test fails, and when a signal ends the
+//! test, before the device is given back: by SIGTERM, and a moment later by SIGKILL. The kernel
+//! kills it if the test is killed, and so it does with what the process itself has started.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::leave::{Kept, or_end};
 
 /// How often it is looked whether a process has ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a process may take to end after SIGTERM, and its output after the process.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Bytes of a line, and lines of a process, at most.
 const LONGEST: u64 = 1 << 20;
 const LINES: usize = 100_000;
@@ -34,6 +39,14 @@ struct Started(Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
+        let since = Instant::now();
+        // An error here is one of a process that has ended.
+        while let Ok(None) = self.0.try_wait()
+            && kill_process(Pid::from_child(&self.0), Signal::TERM).is_ok()
+            && since.elapsed() < FAREWELL
+        {
+            std::thread::sleep(LOOK);
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -65,6 +78,7 @@ impl Program {
         // In a group of its own, so that control-C ends the test first, which ends this.
         command.args(words).process_group(0).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        ring3_process::end_with_this(&mut command);
         let started = self.child.with(|slot| {
             let mut child = command.spawn().context("starting a step")?;
             let pipes = child.stdout.take().zip(child.stderr.take());
@@ -82,10 +96,15 @@ impl Program {
                 }
             }
         });
-        let said = std::thread::spawn(move || last_words(errors));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (kept, (end_of_words, words_end)) = (Arc::clone(&said), channel::<()>());
+        std::thread::spawn(move || {
+            keep_last_words(errors, &kept);
+            drop(end_of_words);
+        });
         let (until, mut lines) = (Instant::now() + limit, Vec::new());
-        let mut over = false;
-        // The output ends with the process, or with what it has started and left behind.
+        let (mut over, mut ended) = (false, None);
+        // The output ends with the process; what it has started and left behind may hold it open.
         while !over {
             match receiver.recv_timeout(LOOK) {
                 Ok(line) => {
@@ -94,23 +113,34 @@ impl Program {
                         lines.push(line);
                     }
                 }
+                Err(RecvTimeoutError::Timeout) if ended.is_none() => {
+                    ended = self.status()?.map(|_| Instant::now());
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => over = true,
             }
             over |= Instant::now() > until;
+            over |= ended.is_some_and(|ended| ended.elapsed() > FAREWELL);
         }
         let status = self.end(until)?;
-        Ok(Answer { status, lines, said: said.join().unwrap_or_default() })
+        let _ = words_end.recv_timeout(FAREWELL);
+        let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Answer { status, lines, said: String::from_utf8_lossy(&said).into_owned() })
+    }
+
+    /// How the process has ended; `None` while it runs.
+    fn status(&self) -> Result<Option<ExitStatus>> {
+        let ended = self.child.with(|slot| match slot {
+            Some(Started(child)) => child.try_wait(),
+            None => Ok(None),
+        });
+        or_end(ended).context("waiting for a step")
     }
 
     /// Waits for the process until `until`, then kills it.
     fn end(&self, until: Instant) -> Result<Option<ExitStatus>> {
         loop {
-            let ended = self.child.with(|slot| match slot {
-                Some(Started(child)) => child.try_wait(),
-                None => Ok(None),
-            });
-            let ended = or_end(ended).context("waiting for a step")?;
+            let ended = self.status()?;
             if ended.is_some() || Instant::now() > until {
                 or_end(self.child.with(|slot| *slot = None));
                 return Ok(ended);
@@ -120,15 +150,15 @@ impl Program {
     }
 }
 
-/// The end of what a process says on standard error.
-fn last_words(mut errors: impl Read) -> String {
-    let (mut kept, mut piece) = (Vec::new(), [0; SAID]);
+/// Keeps the end of what a process says on standard error, until that ends.
+fn keep_last_words(mut errors: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut piece = [0; SAID];
     while let Ok(len @ 1..) = errors.read(&mut piece) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(&piece[..len]);
         let surplus = kept.len().saturating_sub(SAID);
         kept.drain(..surplus);
     }
-    String::from_utf8_lossy(&kept).into_owned()
 }
 
 impl Answer {
@@ -167,11 +197,35 @@ mod tests {
     #[test]
     fn the_end_of_what_was_said_is_kept() {
         let text = format!("{}\nring3: the end\n", "x".repeat(3 * SAID));
-        let said = last_words(text.as_bytes());
+        let kept = Mutex::default();
+        keep_last_words(text.as_bytes(), &kept);
+        let said = String::from_utf8(kept.into_inner().unwrap()).unwrap();
         assert!(said.len() <= SAID && said.ends_with("ring3: the end\n"));
         let answer = Answer { status: None, lines: vec!["no\n".into(), "{}\n".into()], said };
         assert_eq!(answer.why(), "it did not end in time: the end");
         assert!(!answer.is_good() && answer.value().is_err());
         assert_eq!(answer.values(), [serde_json::json!({})]);
+    }
+
+    /// `words` to a shell instead of this program, for `limit`.
+    fn shell(words: &str, limit: Duration) -> Answer {
+        let program = Program { path: "/bin/sh".into(), child: Kept::new(None) };
+        program.run(&["-c".into(), words.into()], limit, &mut |_| {}).unwrap()
+    }
+
+    #[test]
+    fn what_a_process_has_left_behind_does_not_hold_up_the_test() {
+        let since = Instant::now();
+        let answer = shell("echo why >&2; sleep 60 & exit 3", Duration::from_secs(50));
+        assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+        assert_eq!((answer.is_good(), answer.why().as_str()), (false, "why"));
+    }
+
+    #[test]
+    fn a_process_whose_time_is_over_is_asked_to_end_before_it_is_killed() {
+        let asked = shell("trap 'echo bye >&2; exit' TERM; while :; do sleep 0.1; done", 50 * LOOK);
+        let deaf = shell("trap '' TERM; while :; do sleep 0.1; done", 50 * LOOK);
+        assert_eq!(deaf.why(), "it did not end in time: no word");
+        assert_eq!(asked.why(), "it did not end in time: bye");
     }
 }

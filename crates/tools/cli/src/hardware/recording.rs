@@ -2,20 +2,23 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use ring3_decorator::recording::{self, Recording};
 use ring3_spec::nvme;
 use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
 
 use super::kernel::hexadecimal;
 use super::report::RecordingFile;
 use super::secrets::Secrets;
 use super::steps::is_ata;
+use crate::leave::{Kept, or_end};
 
 /// Writes what is recorded in `raw` to `clean` without serial numbers, as the recording of
-/// `command` with `device`.
+/// `command` with `device`. The file is there whole or not at all, also after a signal.
 pub fn clean(
     raw: &Path,
     clean: &Path,
@@ -30,9 +33,19 @@ pub fn clean(
         class if is_ata(class) => Vec::new(),
         _ => secrets.bytes(),
     };
-    let mut file = BufWriter::new(File::create_new(clean).with_context(name)?);
+    let folder = clean.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(name)?;
+    let mut file = BufWriter::new(beside.as_file().try_clone().with_context(name)?);
+    let beside = Kept::new(Some(beside));
     recording::clean(recording, &mut file, &secrets, (device, command))?;
     file.flush().with_context(name)?;
+    // Readable as any file that a user makes, and not by its owner alone.
+    let permissions = std::fs::Permissions::from_mode(0o644);
+    file.get_ref().set_permissions(permissions).with_context(name)?;
+    let persist = |slot: &mut Option<NamedTempFile>| {
+        slot.take().map(|file| file.persist_noclobber(clean).map_err(|error| error.error))
+    };
+    or_end(beside.with(persist)).transpose().with_context(name)?;
     Ok(())
 }
 

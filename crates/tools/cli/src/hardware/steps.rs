@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::kernel;
 use super::look::{Found, Look};
-use super::place::Bound;
+use super::place::{self, Bound};
 use super::program::Answer;
 use super::recording;
 use super::report::{Kind, Measured, Verdict};
@@ -107,7 +107,10 @@ impl Test {
         if !is_disk(function.class) {
             return Ok(End::Skipped("cards of the kernel are not measured: it takes two".into()));
         }
-        let disk = kernel::disk(function.address, self.part)?;
+        let disk = match kernel::disk(function.address, self.part) {
+            Ok(disk) => disk,
+            Err(why) => return Ok(End::Skipped(crate::explain(&why))),
+        };
         known.regions = self.regions(disk.bytes);
         known.before = disk.digests(&known.regions)?;
         let path = disk.path.display().to_string();
@@ -281,15 +284,17 @@ impl Test {
     }
 
     fn record(&mut self, known: &Known) -> Result<End> {
-        if self.is_card() {
-            return Ok(End::Skipped("a card's recording would hold its address".into()));
+        let class = known.class.or(self.report.device.class).or_else(|| self.class_by_name());
+        // Of what does not start, only the class says whether its registers hold an address.
+        if self.report.device.kind != Kind::Disk && !class.is_some_and(is_disk) {
+            let why = "only disks are recorded: a card's recording would hold its address";
+            return Ok(End::Skipped(why.into()));
         }
-        let class = known.class.or_else(|| self.class_by_name());
         let Some(path) = self.recording_path("") else {
             return Ok(End::Skipped("nobody knows what the device is".into()));
         };
-        let folder = tempfile::tempdir().context("making a folder")?;
-        let raw = folder.path().join("raw.rec");
+        let folder = place::folder()?;
+        let raw = place::path_in(&folder, "raw.rec");
         let command = self.identity_command(class);
         let mut words = self.identity_words(&command);
         for word in words.iter_mut().filter(|word| **word == self.place.uri) {

@@ -126,9 +126,7 @@ pub struct Test {
 /// Tests a device. The exit code is 1 if a step failed.
 pub fn run(args: Args) -> Result<ExitCode> {
     crate::bench::begin();
-    for path in [&args.out, &args.recording].into_iter().flatten() {
-        ensure!(!path.exists(), "{}: it exists: choose another name", path.display());
-    }
+    check_names(&args)?;
     // First: threads and processes that are started from now on leave signals to it.
     let watch = Watch::start()?;
     let mut test = Test::new(args)?;
@@ -147,6 +145,39 @@ pub fn run(args: Args) -> Result<ExitCode> {
         }
     }
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Refuses names of files that cannot be made, before the device is touched.
+fn check_names(args: &Args) -> Result<()> {
+    let beside = args.out.as_deref().map(|out| out.with_extension("rec"));
+    let recording = args.recording.clone().or(beside);
+    let data = recording.as_deref().filter(|_| args.record_data);
+    let data = data.map(|path| with_word(path, "data"));
+    for path in [&args.out, &recording, &data].into_iter().flatten() {
+        let name = path.display();
+        ensure!(!path.exists(), "{name}: it exists: choose another name");
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        ensure!(folder.is_none_or(Path::is_dir), "{name}: its folder is not there: make it first");
+    }
+    let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+    ensure!(
+        recording.is_none() || absolute(&args.out)? != absolute(&recording)?,
+        "the file and the recording have the same name: choose another one with --recording"
+    );
+    for path in [&recording, &data].into_iter().flatten() {
+        ensure!(
+            !path.display().to_string().contains(','),
+            "{}: the name of a recording has no comma: choose another one with --recording",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// A recording's path with `word` before its suffix.
+fn with_word(path: &Path, word: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{word}.rec"))
 }
 
 impl Report {
@@ -212,6 +243,14 @@ impl Test {
             out: None,
             args,
         };
+        test.secrets.add_machine();
+        let args = [&test.args.out, &test.args.recording];
+        for path in args.into_iter().flatten() {
+            test.secrets.add_path(path);
+        }
+        if let Ok(here) = std::env::current_dir() {
+            test.secrets.add_path(&here.join("file"));
+        }
         test.describe_function();
         Ok(test)
     }
@@ -275,7 +314,12 @@ impl Test {
                     1 => format!("ring3-{vendor:04x}-{id:04x}-{day}.json"),
                     _ => format!("ring3-{vendor:04x}-{id:04x}-{day}-{number}.json"),
                 };
-                (1..1000).map(name).map(PathBuf::from).find(|path| !path.exists())
+                let is_free = |path: &PathBuf| {
+                    let recording = path.with_extension("rec");
+                    let data = with_word(&recording, "data");
+                    [path, &recording, &data].iter().all(|path| !path.exists())
+                };
+                (1..1000).map(name).map(PathBuf::from).find(is_free)
             });
         }
         self.out.clone()
@@ -288,8 +332,7 @@ impl Test {
         if what.is_empty() {
             return Some(path);
         }
-        let stem = path.file_stem()?.to_string_lossy().into_owned();
-        Some(path.with_file_name(format!("{stem}-{what}.rec")))
+        Some(with_word(&path, what))
     }
 
     /// Writes the file, whole or not at all.

@@ -92,6 +92,8 @@ pub fn spawn(journal: &Path, lease: Lease, life: u32, read_only: bool) -> Result
         std::env::current_exe().context("finding this program, which is the driver, too")?;
     let mut command = Command::new(program);
     command.args(Job::Killed { journal: journal.into(), life, read_only }.words()?);
+    // A driver that outlives its killer would keep the device.
+    ring3_process::end_with_this(&mut command);
     // In a group of its own, so that control-C ends the whole and not the driver first.
     command
         .process_group(0)
