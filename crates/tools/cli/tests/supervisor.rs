@@ -36,7 +36,9 @@ driver() { sed -n 's/.*"pid": \([0-9]*\),.*/\1/p' /tmp/status; }
 begin() {
     mkdir -p /etc/ring3
     {
-        printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\nhmb_mib = 0\n' $DISK
+        printf '[device.scratch]\nmatch = { address = "%s" }\nbind = true\n' $DISK
+        # So that the group may have 256 MiB and no more. Only NVMe controllers know it.
+        [ $DISK != 0000:01:00.0 ] || echo 'hmb_mib = 0'
         printf '[device.scratch.export]\nid = 0\ndepth = 32\n[device.scratch.restart]\n%b\n' "$1"
     } >/etc/ring3/scratch.toml
     ring3d >/tmp/ring3d 2>&1 & RING3D=$!
