@@ -36,6 +36,8 @@ const UNTIMED: u32 = 12;
 /// What the guest's kernel says when a processor's timer does not come any more.
 pub(crate) const LOST_TIMER: &str = "Possible timer handling issue";
 
+/// The program, for messages.
+const QEMU: &str = "qemu-system-x86_64";
 /// Pieces of output that may wait for whoever watches; then the guest waits.
 const BACKLOG: usize = 64;
 /// File in the run's folder with what QEMU complained about.
@@ -179,9 +181,12 @@ impl Session {
         })?;
         // The guest waits for this before it ends the machine.
         let _ = self.job.write_all(b"\n");
-        let status = self.end()?;
-        let orderly = reader.finished && status.code().is_some_and(|code| code & 1 == 1);
-        if !orderly {
+        let (status, asked) = self.end_or_ask()?;
+        // Whoever had to be asked has given its verdict and its files, and nothing of the job was
+        // left to run: an emulated processor has stood still there.
+        let orderly =
+            status.code().is_some_and(|code| if asked { code == 0 } else { code & 1 == 1 });
+        if !(reader.finished && orderly) {
             return Err(self.no_verdict(run, status, &reader.position()));
         }
         let mut outcome = std::mem::take(&mut reader.outcome);
@@ -259,15 +264,33 @@ impl Session {
 
     /// Waits for QEMU's end, which must come by itself now.
     fn end(&mut self) -> Result<ExitStatus, Error> {
-        let until = Instant::now() + END_LIMIT;
+        if let Some(status) = self.end_within(END_LIMIT)? {
+            return Ok(status);
+        }
+        let _ = self.child.kill();
+        self.child.wait().doing("waiting for", Path::new(QEMU))
+    }
+
+    /// Waits for QEMU's end, and asks for it when it does not come by itself; whether that was
+    /// needed. It then writes what it holds of its disks. [QEMU, `man qemu-system-x86_64`,
+    /// SIGTERM]
+    fn end_or_ask(&mut self) -> Result<(ExitStatus, bool), Error> {
+        if let Some(status) = self.end_within(END_LIMIT)? {
+            return Ok((status, false));
+        }
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::TERM,
+        );
+        Ok((self.end()?, true))
+    }
+
+    fn end_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Error> {
+        let until = Instant::now() + limit;
         loop {
-            if let Some(status) =
-                self.child.try_wait().doing("waiting for", Path::new("qemu-system-x86_64"))?
-            {
+            let status = self.child.try_wait().doing("waiting for", Path::new(QEMU))?;
+            if status.is_some() || Instant::now() > until {
                 return Ok(status);
-            }
-            if Instant::now() > until {
-                let _ = self.child.kill();
             }
             std::thread::sleep(Duration::from_millis(2));
         }

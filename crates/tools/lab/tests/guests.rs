@@ -91,6 +91,15 @@ fn a_guest_whose_processors_are_halted_is_run_again_once_and_ends_long_before_it
 
 #[test]
 #[ignore = "boots a guest"]
+fn a_guest_that_stands_still_behind_its_verdict_has_given_it() {
+    // The port that ends the machine is a pipe that nobody reads.
+    let step = "rm /dev/port && mkfifo /dev/port && echo here >$OUT/file";
+    let outcome = run(&guest("no-end").step("no end", step)).unwrap();
+    assert_eq!((outcome.exit, &*outcome.files["file"]), (0, b"here\n".as_slice()));
+}
+
+#[test]
+#[ignore = "boots a guest"]
 fn a_guest_that_never_stops_printing_ends_at_its_time_limit() {
     let guest = Guest { time_limit: Duration::from_secs(15), ..guest("yes").step("yes", "yes") };
     assert!(matches!(run(&guest).unwrap_err(), Error::TimeLimit { .. }));
