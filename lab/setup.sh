@@ -11,6 +11,9 @@
 #                                 models
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
+#   lab/setup.sh kernel VERSION-iommufd
+#                                 the same with iommufd and VFIO's device nodes, of which Debian's
+#                                 kernels have neither: the modules are built from its source
 #   lab/setup.sh clang            clang 19, which reads kernel drivers for `ring3 split`
 #   lab/setup.sh source VERSION   that kernel's source and headers, for `ring3 split`
 #   lab/setup.sh kbuild           flex, bison and bc, which the kernel's own makefiles want
@@ -1101,8 +1104,59 @@ built() {
         "lab/debug-kernel.sh$(case $2 in *-kcsan) echo " kcsan" ;; esac)"
 }
 
+# build_iommufd KERNEL: the kernel without "-iommufd" and its modules, but VFIO's, which are built
+# anew beside iommufd. Nothing that is linked into the kernel depends on either.
+build_iommufd() {
+    base=${1%-iommufd}
+    fetch_kernel "$base"
+    asked "$cache/kernels/$1" "" has_its_modules "$cache/kernels/$1" || return 0
+    need_tools
+    need_compiler
+    fetch_kbuild
+    fetch_source "$base"
+    say "building iommufd and VFIO's modules for kernel $base (ten seconds)"
+    new=$cache/kernels/$1.new
+    source=$cache/sources/$base/source
+    headers=$(echo "$cache/sources/$base/headers/src/linux-headers-"*-amd64)
+    rm -rf "$new" "$cache/kernels/$1.build"
+    cp -al "$cache/kernels/$base" "$new"
+    rm -f "$new"/layout-* "$new/checksums" "$new/manifest"
+    work=$cache/kernels/$1.build
+    mkdir -p "$work/drivers/iommu"
+    cp -r "$source/drivers/vfio" "$work/drivers/"
+    cp -r "$source/drivers/iommu/iommufd" "$source/drivers/iommu/"*.h "$work/drivers/iommu/"
+    # A part of the kernel's library that only iommufd wants, which the kernel was built without.
+    {
+        printf '#include <linux/export.h>\n#undef EXPORT_SYMBOL_GPL\n'
+        printf '#define EXPORT_SYMBOL_GPL(name)\n'
+        cat "$source/lib/interval_tree.c"
+    } >"$work/drivers/iommu/iommufd/span.c"
+    echo 'iommufd-y += span.o' >>"$work/drivers/iommu/iommufd/Makefile"
+    echo 'obj-y := drivers/iommu/iommufd/ drivers/vfio/' >"$work/Kbuild"
+    options="-DCONFIG_IOMMUFD_MODULE=1 -DCONFIG_VFIO_DEVICE_CDEV=1"
+    options="$options -DCONFIG_INTERVAL_TREE_SPAN_ITER=1"
+    PATH=$cache/kbuild/bin:$PATH quietly make -s "-j$(nproc)" -C "$source" "O=$headers" "M=$work" \
+        CC=gcc CONFIG_DEBUG_INFO_BTF_MODULES= CONFIG_IOMMUFD=m CONFIG_VFIO_DEVICE_CDEV=y \
+        CONFIG_VFIO_MDEV= CONFIG_VIRTIO_VFIO_PCI= "KCFLAGS=$options" modules
+    kernel=$(cat "$new/release")
+    # depmod takes these before the others.
+    mkdir "$new/lib/modules/$kernel/updates"
+    find "$work/drivers" -name '*.ko' -exec mv {} "$new/lib/modules/$kernel/updates/" \;
+    rm -rf "$work"
+    # Not through the links to the other kernel's files.
+    rm -f "$new/lib/modules/$kernel"/modules.*.bin
+    for table in "$new/lib/modules/$kernel"/modules.*; do
+        cp "$table" "$table.own"
+        mv "$table.own" "$table"
+    done
+    quietly run_tool kmod depmod -b "$new" "$kernel"
+    swap_in "$cache/kernels/$1"
+    say "kernel $1"
+}
+
 fetch_kernel() {
     case $1 in debug | debug-kcsan) built kernels "$1"; return ;; esac
+    case $1 in *-iommufd) build_iommufd "$1"; return ;; esac
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' ||
         die "'$1' is not a kernel version such as 6.12"
     asked "$cache/kernels/$1" "" has_its_modules "$cache/kernels/$1" || return 0
