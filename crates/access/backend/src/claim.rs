@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use ring3_device::Error;
-use ring3_pci::{Holder, Host, WARDEN, holders};
+use ring3_pci::{Host, Obstacle, WARDEN, holders};
 
 /// How long the kernel may take to release a function that nobody alive has.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
@@ -19,26 +19,30 @@ const ALIVE_LIMIT: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Calls `attempt` until it returns something other than `None`, which means that the function is
-/// taken. `Err` names those who have `/file` by then: at once if they are alive, and nobody when
-/// the kernel took too long to release it, or hides from this user who they are.
+/// taken. `Err` is an [`Obstacle::Busy`], and names those who have one of its `files` by then: at
+/// once if they are alive, and nobody when the kernel took too long to release it, or hides from
+/// this user who they are.
 pub(crate) fn claim<T>(
     host: &Host,
-    file: &str,
+    files: &[String],
     mut attempt: impl FnMut() -> Result<Option<T>, Error>,
-) -> Result<Result<T, Vec<Holder>>, Error> {
+) -> Result<Result<T, Obstacle>, Error> {
     let since = Instant::now();
     loop {
         if let Some(claimed) = attempt()? {
             return Ok(Ok(claimed));
         }
-        let holders = holders(host, file);
+        let mut held = files.iter().map(|file| (file, holders(host, file)));
+        let (file, holders) = held
+            .find(|(_, holders)| !holders.is_empty())
+            .unwrap_or_else(|| (&files[0], Vec::new()));
         let limit = if holders.iter().all(|holder| holder.name == WARDEN) {
             RELEASE_LIMIT
         } else {
             ALIVE_LIMIT
         };
         if since.elapsed() > limit {
-            return Ok(Err(holders));
+            return Ok(Err(Obstacle::Busy { path: format!("/{file}"), holders }));
         }
         std::thread::sleep(PAUSE);
     }
@@ -48,6 +52,8 @@ pub(crate) fn claim<T>(
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    use ring3_pci::Holder;
 
     use super::*;
     use crate::uio::Silent;
@@ -66,21 +72,35 @@ mod tests {
     }
 
     /// Claims what is free from the third try on.
-    fn try_three_times(host: &Host, since: Instant) -> Result<u32, Vec<Holder>> {
+    fn try_three_times(host: &Host, since: Instant) -> Result<u32, Obstacle> {
         let mut tries = 0;
         let attempt = || {
             tries += 1;
             // Longer than anybody alive is waited for.
             Ok((tries > 3 && since.elapsed() > 2 * ALIVE_LIMIT).then_some(tries))
         };
-        claim(host, "dev/vfio/7", attempt).unwrap()
+        claim(host, &["dev/vfio/7", "dev/vfio/devices/vfio0"].map(String::from), attempt).unwrap()
+    }
+
+    fn taken_by_4711(path: &str) -> Obstacle {
+        let holders = vec![Holder { pid: 4711, name: "ring3".into() }];
+        Obstacle::Busy { path: path.into(), holders }
     }
 
     #[test]
     fn what_a_living_process_has_is_busy_at_once_with_its_name() {
         let (_root, host) = machine("4711 (ring3) S 1 1 1 0 -1 4194560 0");
-        let holders = try_three_times(&host, Instant::now()).unwrap_err();
-        assert_eq!(holders, [Holder { pid: 4711, name: "ring3".into() }]);
+        assert_eq!(try_three_times(&host, Instant::now()), Err(taken_by_4711("/dev/vfio/7")));
+    }
+
+    #[test]
+    fn what_a_living_process_has_by_another_file_is_busy_by_that() {
+        let (root, host) = machine("4711 (ring3) S 1 1 1 0 -1 4194560 0");
+        let fd = root.path().join("proc/4711/fd/9");
+        fs::remove_file(&fd).unwrap();
+        symlink("/dev/vfio/devices/vfio0", fd).unwrap();
+        let taken = try_three_times(&host, Instant::now());
+        assert_eq!(taken, Err(taken_by_4711("/dev/vfio/devices/vfio0")));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::uio::check_huge_pages;
 use crate::{
-    Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage, group, uio_file,
+    Address, Blocked, Function, Host, IOMMUFD, Obstacle, PassthroughDriver, Usage, group, uio_file,
 };
 
 /// One thing that was looked at.
@@ -104,7 +104,7 @@ fn uio_checks(host: &Host, function: &Function) -> Vec<(&'static str, Result<Str
         ("interrupt", Ok(pin.into())),
     ];
     if let Some(file) = uio_file(host, function.address) {
-        checks.extend(file_checks(host, function, &format!("dev/{file}")));
+        checks.extend(file_checks(host, function, &[format!("dev/{file}")]));
     }
     checks
 }
@@ -140,7 +140,13 @@ fn group_checks(
     ] {
         checks.push((what, obstacle.map_or_else(|| Ok("none in the way".into()), Err)));
     }
-    checks.extend(file_checks(host, function, &format!("dev/vfio/{number}")));
+    match function.usable_node(host) {
+        Some(node) => {
+            checks.push(("translation", Ok("iommufd".into())));
+            checks.extend(file_checks(host, function, &[node, IOMMUFD.into()]));
+        }
+        None => checks.extend(file_checks(host, function, &[format!("dev/vfio/{number}")])),
+    }
     checks
 }
 
@@ -173,20 +179,25 @@ pub(crate) fn lockdown(host: &Host) -> Option<Obstacle> {
     (level != "none").then(|| Obstacle::Lockdown { level: level.into() })
 }
 
-/// Whether `file`, by which a process has the function, may be opened, and who has the function;
+/// Whether `files`, by which a process has the function, may be opened, and who has the function;
 /// nothing if there is no such file.
 fn file_checks(
     host: &Host,
     function: &Function,
-    file: &str,
+    files: &[String],
 ) -> Vec<(&'static str, Result<String, Obstacle>)> {
-    if !host.path(file).exists() {
+    if !files.iter().all(|file| host.path(file).exists()) {
         return vec![];
     }
-    let allowed = access(host.path(file), Access::READ_OK | Access::WRITE_OK).is_ok();
-    let path = format!("/{file}");
+    let paths: Vec<_> = files.iter().map(|file| format!("/{file}")).collect();
+    let may_open =
+        |path: &&String| access(host.path(&path[1..]), Access::READ_OK | Access::WRITE_OK).is_ok();
+    let permission = match paths.iter().find(|path| !may_open(path)) {
+        None => Ok(paths.join(", ")),
+        Some(path) => Err(Obstacle::NoPermission { path: path.clone() }),
+    };
     vec![
-        ("permission", if allowed { Ok(path) } else { Err(Obstacle::NoPermission { path }) }),
+        ("permission", permission),
         ("owner", function.user(host).map_or_else(|| Ok("none".into()), Err)),
     ]
 }
@@ -220,13 +231,16 @@ const UNREMAPPED: &str = "off, and allowed to be (allow_unsafe_interrupts)";
 /// architectures have no such thing.
 fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     let interrupts = host.text("proc/interrupts").unwrap_or_default();
-    let unsafe_allowed =
-        host.text("sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
+    // Each of the two translations has its own word.
+    let unsafe_allowed = ["vfio_iommu_type1", "iommufd"].iter().any(|module| {
+        let parameter = format!("sys/module/{module}/parameters/allow_unsafe_interrupts");
+        host.text(&parameter).as_deref() == Some("Y")
+    });
     if interrupts.contains("IR-") {
         Ok("active".into())
     } else if !interrupts.contains("IO-APIC") && !interrupts.contains("PCI-MSI") {
         Ok("not of this machine's kind".into())
-    } else if unsafe_allowed.as_deref() == Some("Y") {
+    } else if unsafe_allowed {
         Ok(UNREMAPPED.into())
     } else {
         Err(Obstacle::NoInterruptRemapping)

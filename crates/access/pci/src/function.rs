@@ -2,9 +2,14 @@
 
 use std::io;
 
+use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::{Address, Host, Obstacle, PassthroughDriver, holders, uio_file};
+
+/// The file of iommufd, which translates for functions that are opened by their own file. It is of
+/// all users of the machine, without the leading `/`.
+pub const IOMMUFD: &str = "dev/iommu";
 
 /// A PCI function as sysfs describes it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -98,20 +103,35 @@ impl Function {
     pub fn files(&self, host: &Host) -> Vec<String> {
         match self.way() {
             Some(PassthroughDriver::Vfio) => {
-                let own = host
-                    .names(&format!("sys/bus/pci/devices/{}/vfio-dev", self.address))
-                    .into_iter();
                 let group = self.iommu_group.map(|group| format!("dev/vfio/{group}"));
-                group
-                    .into_iter()
-                    .chain(own.map(|name| format!("dev/vfio/devices/{name}")))
-                    .collect()
+                group.into_iter().chain(self.node(host)).collect()
             }
             Some(PassthroughDriver::Uio) => {
                 uio_file(host, self.address).map(|file| format!("dev/{file}")).into_iter().collect()
             }
             None => Vec::new(),
         }
+    }
+
+    /// Its own file beside that of its group, without the leading `/`, where it is bound to
+    /// vfio-pci and the kernel has such. It is opened with [`IOMMUFD`].
+    pub fn node(&self, host: &Host) -> Option<String> {
+        let folder = format!("sys/bus/pci/devices/{}/vfio-dev", self.address);
+        let name = host.names(&folder).into_iter().next()?;
+        // Without nodes it has the name, and no number of a file.
+        host.path(&format!("{folder}/{name}/dev"))
+            .exists()
+            .then(|| format!("dev/vfio/devices/{name}"))
+    }
+
+    /// Its own file, if that is the way to it: this process may open it and [`IOMMUFD`], or there
+    /// is no file of its group.
+    pub fn usable_node(&self, host: &Host) -> Option<String> {
+        let may_open = |file: &str| access(host.path(file), Access::READ_OK | Access::WRITE_OK);
+        let node = self.node(host)?;
+        let group = self.iommu_group.map(|group| host.path(&format!("dev/vfio/{group}")));
+        let is_alone = !group.is_some_and(|group| group.exists());
+        (is_alone || may_open(&node).is_ok() && may_open(IOMMUFD).is_ok()).then_some(node)
     }
 
     /// The first of its files that somebody has open, with the processes that do.

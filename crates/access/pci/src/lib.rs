@@ -17,7 +17,7 @@ mod way;
 pub use address::{Address, AddressError};
 pub use bind::{BindError, BindReport, Force, UnbindPlan, bind, plan_unbind, unbind};
 pub use examine::{Check, examine, examine_machine, forges_interrupts};
-pub use function::{Function, Resource, name_of};
+pub use function::{Function, IOMMUFD, Resource, name_of};
 pub use host::{Host, Kernel, Node};
 pub use obstacle::{Blocked, Obstacle};
 pub use process::{Holder, WARDEN, holders};

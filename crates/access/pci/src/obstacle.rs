@@ -172,6 +172,7 @@ impl Obstacle {
 /// Fedora's and RHEL's do not. AMD's and Arm's are on whenever the firmware has them on.
 const IOMMU_ON: &str = "intel_iommu=on";
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+/// iommufd has the same parameter, for functions that are reached by their own node.
 const UNSAFE_INTERRUPTS: &str = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
 
 impl Blocked {
@@ -241,6 +242,7 @@ impl Blocked {
                     "or, if every device of this machine is trusted: echo 1 | sudo tee \
                     {UNSAFE_INTERRUPTS}"
                 ),
+                "and, where iommufd translates: the same of /sys/module/iommufd".into(),
             ],
             Obstacle::Unprotected { iommu } => {
                 let accept = "say --unprotected if that is accepted";

@@ -1,6 +1,6 @@
 //! `ring3 bind` and `ring3 unbind`.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
@@ -70,7 +70,7 @@ pub fn run_bind(args: BindArgs) -> anyhow::Result<ExitCode> {
         }
     }
     match args.driver {
-        PassthroughDriver::Vfio => share_group(&host, args.address, owner)?,
+        PassthroughDriver::Vfio => share_files(&host, args.address, owner)?,
         PassthroughDriver::Uio => warn_of_uio(&host, args.address),
     }
     outln!("undo: sudo ring3 unbind {}", args.address);
@@ -144,22 +144,24 @@ fn warn_of_uio(host: &Host, address: Address) {
     );
 }
 
-/// Gives the group's file to `owner`, or says how.
-fn share_group(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Result<()> {
-    let Some(group) = Function::read(host, address).ok().and_then(|function| function.iommu_group)
-    else {
+/// Gives the function's files to `owner`, or says how. That of iommufd is everybody's and stays as
+/// it is: without it, the group is the way.
+fn share_files(host: &Host, address: Address, owner: Option<u32>) -> anyhow::Result<()> {
+    let Ok(function) = Function::read(host, address) else { return Ok(()) };
+    if function.iommu_group.is_none() {
+        return Ok(());
+    }
+    let files: Vec<_> = function.files(host).iter().map(|file| format!("/{file}")).collect();
+    let Some(owner) = owner else {
+        let files = files.join(" ");
+        outln!("to run drivers on it without root: sudo chown \"$(id -u)\" {files}");
         return Ok(());
     };
-    let file = PathBuf::from(format!("/dev/vfio/{group}"));
-    match owner {
-        Some(owner) => {
-            std::os::unix::fs::chown(&file, Some(owner), None)
-                .with_context(|| format!("giving {} to user {owner}", file.display()))?;
-            outln!("{} belongs to user {owner}", file.display());
-        }
-        None => {
-            outln!("to run drivers on it without root: sudo chown \"$(id -u)\" {}", file.display())
-        }
+    // A kernel may have nodes alone.
+    for file in files.iter().filter(|file| Path::new(file).exists()) {
+        std::os::unix::fs::chown(file, Some(owner), None)
+            .with_context(|| format!("giving {file} to user {owner}"))?;
+        outln!("{file} belongs to user {owner}");
     }
     Ok(())
 }
@@ -231,7 +233,6 @@ mod tests {
     use std::io;
     use std::os::fd::OwnedFd;
     use std::os::unix::fs::symlink;
-    use std::path::Path;
     use std::sync::Arc;
 
     use ring3_pci::{Kernel, Node};

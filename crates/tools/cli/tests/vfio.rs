@@ -148,7 +148,7 @@ const SECOND_CLAIM: &str = "
 group=$(basename $(readlink /sys/bus/pci/devices/$EDU/iommu_group))
 ring3 run edu --device vfio:$EDU >/tmp/first 2>&1 &
 for try in $(seq 200); do
-    ls -l /proc/$!/fd 2>/dev/null | grep -q /dev/vfio/$group && break
+    ls -l /proc/$!/fd 2>/dev/null | grep -q -E \"/dev/vfio/($group|devices)\" && break
     sleep 0.01
 done
 kill -STOP $!
@@ -542,13 +542,14 @@ fn without_an_iommu_the_way_to_one_is_named() {
 #[test]
 #[ignore = "boots a guest"]
 fn interrupts_that_are_not_remapped_are_named_and_may_be_allowed() {
-    let parameter = "/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts";
-    let script = format!(
-        "ring3 bind $EDU; ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU
-        echo 1 >{parameter}; ring3 run edu --device vfio:$EDU && ring3 doctor $EDU"
-    );
+    let script = "ring3 bind $EDU; ring3 run edu --device vfio:$EDU 2>&1; ring3 doctor $EDU
+        for module in vfio_iommu_type1 iommufd; do
+            parameters=/sys/module/$module/parameters
+            [ ! -d $parameters ] || echo 1 >$parameters/allow_unsafe_interrupts
+        done
+        ring3 run edu --device vfio:$EDU && ring3 doctor $EDU";
     let mut guest =
-        guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", &script);
+        guest("no-remapping").module("vfio-pci").module("vfio_iommu_type1").step("run", script);
     guest.kernel_arguments.push("intremap=off".into());
     let outcome = run(guest);
     let text = outcome.said("run").unwrap();

@@ -16,6 +16,8 @@ const LAYOUT: u32 = 1;
 
 /// Kernels that `lab/debug-kernel.sh` builds and nobody has as packages.
 const BUILT: [&str; 2] = ["debug", "debug-kcsan"];
+/// Behind a kernel's version: with iommufd and VFIO's device nodes, built into modules of it.
+const IOMMUFD: &str = "-iommufd";
 
 /// The command that fetches what the lab needs.
 pub(crate) const PREPARE: &str = "ring3 lab prepare";
@@ -185,7 +187,11 @@ impl Need {
         if BUILT.contains(&version.as_str()) {
             return Ok(());
         }
-        let parts: Vec<&str> = version.split('.').collect();
+        let number = match self {
+            Self::Kernel(version) => version.strip_suffix(IOMMUFD).unwrap_or(version),
+            _ => version,
+        };
+        let parts: Vec<&str> = number.split('.').collect();
         let numbers = parts
             .iter()
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
@@ -365,7 +371,7 @@ mod tests {
     fn what_is_no_version_is_refused_before_anything_is_fetched() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
-        for wrong in ["", " ", "nonsense", "6", "6.", "6.12.1.1", "../6.12"] {
+        for wrong in ["", " ", "nonsense", "6", "6.", "6.12.1.1", "../6.12", "-iommufd"] {
             for need in [Need::Kernel(wrong.into()), Need::Source(wrong.into())] {
                 let error =
                     prepare(&cache, &[need], &mut |line| panic!("{line}")).unwrap_err().to_string();

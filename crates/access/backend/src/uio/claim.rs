@@ -227,8 +227,9 @@ fn lock(host: &Host, address: Address, users_file: &str) -> Result<File, Error> 
             Err(error) => Err(Error::os(format!("uio:{address}: locking /{path}"), error)),
         }
     };
-    crate::claim::claim(host, file.to_str().unwrap_or_default().trim_start_matches('/'), attempt)?
-        .map_err(|holders| {
-            blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders })
-        })
+    let file = file.to_str().unwrap_or_default().trim_start_matches('/').to_owned();
+    crate::claim::claim(host, &[file], attempt)?.map_err(|taken| {
+        let Obstacle::Busy { holders, .. } = taken else { return blocked(address, taken) };
+        blocked(address, Obstacle::Busy { path: format!("/{users_file}"), holders })
+    })
 }

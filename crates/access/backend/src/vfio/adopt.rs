@@ -12,8 +12,7 @@ use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_IND
 
 use super::bar::Windows;
 use super::claim::Claim;
-use super::group::Opened;
-use super::type1::Type1;
+use super::way::{Opened, SavedWay, Way};
 use super::{Vfio, irq};
 use crate::irqs::Irqs;
 
@@ -22,6 +21,8 @@ use crate::irqs::Irqs;
 pub(crate) struct Place {
     address: String,
     direct_ports: bool,
+    #[serde(default)]
+    way: SavedWay,
 }
 
 /// The kinds of interrupts that a function may have.
@@ -41,9 +42,9 @@ impl Vfio {
             .address
             .parse()
             .map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
-        let iommu = Arc::new(Type1::new(take("container")?, address)?);
-        let opened =
-            Opened { device: take("device")?, iommu: Arc::clone(&iommu), group: take("group")? };
+        let way = Way::adopt(place.way, address, take)?;
+        let iommu = way.iommu();
+        let opened = Opened { device: take("device")?, way };
         let claim = Arc::new(Claim::adopt(address, place.direct_ports, opened)?);
         if enabled.is_none() {
             // Those that were never enabled cannot be disabled, and need not.
@@ -65,12 +66,13 @@ impl Windows {
         Place {
             address: self.claim().address().to_string(),
             direct_ports: self.claim().direct_ports(),
+            way: self.claim().way().save(),
         }
     }
 
     /// What must stay open as long as the function is claimed, by the names that [`Vfio::adopt`]
     /// knows; the device's events are beside.
-    pub(crate) fn descriptors(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
+    pub(crate) fn descriptors(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
         self.claim().descriptors()
     }
 

@@ -1,7 +1,7 @@
 //! A claimed function: its descriptor, its configuration space, and the order in which it is given
 //! up.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use ring3_device::{Deadline, Error, poll_until};
@@ -11,10 +11,9 @@ use vfio_bindings::bindings::vfio::{
     VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_PCI_CONFIG_REGION_INDEX,
 };
 
-use super::group::{Opened, blocked};
 use super::ioctl;
 use super::region::{Region, table_in};
-use super::type1::Type1;
+use super::way::{Opened, Way, blocked};
 use crate::config::ConfigSpace;
 
 /// A reset may have to wait for another one on the same bus; PCI Express gives a function 1 s to
@@ -24,14 +23,13 @@ const RESET_LIMIT: Duration = Duration::from_secs(2);
 /// What is held while a function is claimed. Dropping it stops transfers and closes the
 /// descriptors, by which the kernel resets the function.
 pub(super) struct Claim {
-    // Before the rest, so that its file, the device's, is closed first: the group cannot be left
-    // while its device is open.
+    // Before the way to it, so that its file, the device's, is closed first: the group cannot be
+    // left while its device is open.
     config: ConfigSpace,
     resettable: bool,
     address: Address,
     direct_ports: bool,
-    iommu: std::sync::Arc<Type1>,
-    group: OwnedFd,
+    way: Way,
 }
 
 impl Claim {
@@ -51,7 +49,7 @@ impl Claim {
         opened: Opened,
     ) -> Result<Self, Error> {
         let name = format!("vfio:{address}");
-        let Opened { device, iommu, group } = opened;
+        let Opened { device, way } = opened;
         let info = ioctl::device_info(&device)
             .map_err(|error| Error::os(format!("{name}: asking what it is"), error))?;
         if info.flags & VFIO_DEVICE_FLAGS_PCI == 0 {
@@ -60,7 +58,7 @@ impl Claim {
         let config = Region::read(&device, VFIO_PCI_CONFIG_REGION_INDEX, None)?;
         let resettable = info.flags & VFIO_DEVICE_FLAGS_RESET != 0;
         let config = ConfigSpace::new(name, device, config.offset, config.size);
-        Ok(Self { config, resettable, address, direct_ports, iommu, group })
+        Ok(Self { config, resettable, address, direct_ports, way })
     }
 
     /// What the user called the function, without the backend.
@@ -68,13 +66,16 @@ impl Claim {
         self.address
     }
 
-    /// What must stay open so that the function stays claimed, by names: what [`Opened`] has.
-    pub(super) fn descriptors(&self) -> [(&'static str, BorrowedFd<'_>); 3] {
-        [
-            ("device", self.device()),
-            ("container", self.iommu.container()),
-            ("group", self.group.as_fd()),
-        ]
+    /// How it was reached.
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// What must stay open so that the function stays claimed, by names.
+    pub(super) fn descriptors(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        let mut descriptors = vec![("device", self.device())];
+        descriptors.extend(self.way.descriptors());
+        descriptors
     }
 
     pub(super) fn name(&self) -> &str {

@@ -2,48 +2,33 @@
 //!
 //! # References
 //! - `[VFIO-DOC]` Linux, `Documentation/driver-api/vfio.rst`, "VFIO Usage Example"
-//!
-//! A kernel with `/dev/vfio/devices` and iommufd has a second way; it would stand beside this file
-//! and give the same [`Opened`].
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring3_device::Error;
-use ring3_pci::{Address, Function, Host, Obstacle, PassthroughDriver, group};
+use ring3_pci::{Address, Host, Obstacle, group};
 use vfio_bindings::bindings::vfio::{
     VFIO_API_VERSION, VFIO_GROUP_FLAGS_VIABLE, VFIO_TYPE1v2_IOMMU,
 };
 
 use super::ioctl;
 use super::type1::Type1;
+use super::way::{Opened, Way, blocked, open_file, refused};
 use crate::claim::claim;
 
-/// What an opener gives back, whichever way it went.
-pub(super) struct Opened {
-    /// The device.
-    pub(super) device: OwnedFd,
-    /// Its address translation.
-    pub(super) iommu: Arc<Type1>,
-    /// Its group, which must stay open as long as the device is used.
-    pub(super) group: OwnedFd,
-}
-
-/// Claims the function at `address`, which must be bound to vfio-pci.
-pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
-    let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
-    let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
-    if function.way() != Some(PassthroughDriver::Vfio) {
-        return Err(blocked(
-            address,
-            Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: function.driver },
-        ));
-    }
+/// Claims the function at `address`, which must be bound to vfio-pci, by its group `number`. It is
+/// taken where somebody has one of its `files`.
+pub(super) fn open(
+    host: &Host,
+    address: Address,
+    number: u32,
+    files: &[String],
+) -> Result<Opened, Error> {
     let container = open_container(host, address)?;
-    let group = open_group(host, address, number)?;
+    let group = open_group(host, address, number, files)?;
     let failed = |what: &str| {
         let what = format!("vfio:{address}: {what}");
         move |error: io::Error| Error::os(what.clone(), error)
@@ -69,7 +54,7 @@ pub(super) fn open(host: &Host, address: Address) -> Result<Opened, Error> {
         .map_err(|_| Error::Invalid(format!("{address} as a device name")))?;
     let device = ioctl::device_fd(&group, &name).map_err(failed("opening it within its group"))?;
     let iommu = Arc::new(Type1::new(container, address)?);
-    Ok(Opened { device, iommu, group })
+    Ok(Opened { device, way: Way::Group { iommu, group } })
 }
 
 fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
@@ -97,37 +82,17 @@ fn open_container(host: &Host, address: Address) -> Result<OwnedFd, Error> {
     Ok(container)
 }
 
-fn open_group(host: &Host, address: Address, number: u32) -> Result<OwnedFd, Error> {
+fn open_group(
+    host: &Host,
+    address: Address,
+    number: u32,
+    files: &[String],
+) -> Result<OwnedFd, Error> {
     let path = format!("dev/vfio/{number}");
     let attempt = || match open_file(host, &path) {
         Ok(group) => Ok(Some(group.into())),
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),
         Err(error) => Err(refused(address, &path, error)),
     };
-    claim(host, &path, attempt)?
-        .map_err(|holders| blocked(address, Obstacle::Busy { path: format!("/{path}"), holders }))
-}
-
-fn open_file(host: &Host, path: &str) -> io::Result<File> {
-    File::options().read(true).write(true).open(host.path(path))
-}
-
-fn refused(address: Address, path: &str, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            blocked(address, Obstacle::NoPermission { path: format!("/{path}") })
-        }
-        _ => Error::os(format!("vfio:{address}: opening /{path}"), error),
-    }
-}
-
-/// The error for an obstacle, with what mends it.
-pub(super) fn blocked(address: Address, obstacle: Obstacle) -> Error {
-    let blocked = obstacle.at(address);
-    // The problem begins with the address.
-    let text = format!("vfio:{blocked}");
-    match blocked.obstacle {
-        Obstacle::Busy { .. } => Error::Busy(text),
-        _ => Error::Claim(text),
-    }
+    claim(host, files, attempt)?.map_err(|taken| blocked(address, taken))
 }

@@ -27,6 +27,8 @@ const DEVICE_RESET: u32 = VFIO_BASE + 11;
 const IOMMU_GET_INFO: u32 = VFIO_BASE + 12;
 const IOMMU_MAP_DMA: u32 = VFIO_BASE + 13;
 const IOMMU_UNMAP_DMA: u32 = VFIO_BASE + 14;
+const DEVICE_BIND_IOMMUFD: u32 = VFIO_BASE + 18;
+const DEVICE_ATTACH_IOMMUFD_PT: u32 = VFIO_BASE + 19;
 
 /// The most that a reply with capabilities may ask for, in bytes: far above what any kernel says,
 /// far below harm.
@@ -97,6 +99,29 @@ pub(super) fn device_fd(group: impl AsFd, name: &CStr) -> io::Result<OwnedFd> {
     let fd = unsafe { call(group, GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) }?;
     // SAFETY: a new descriptor that nobody else knows.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes the function behind a node this process's own, with `iommufd` for its translation.
+pub(super) fn bind(device: impl AsFd, iommufd: impl AsFd) -> io::Result<()> {
+    let mut bind = vfio_device_bind_iommufd {
+        argsz: argsz::<vfio_device_bind_iommufd>(),
+        iommufd: iommufd.as_fd().as_raw_fd(),
+        ..Default::default()
+    };
+    // SAFETY: the struct that this ioctl reads and fills.
+    unsafe { call(device, DEVICE_BIND_IOMMUFD, &raw mut bind) }.map(drop)
+}
+
+/// Attaches the bound device to `space` of its iommufd.
+pub(super) fn attach(device: impl AsFd, space: u32) -> io::Result<()> {
+    // Before there were address spaces of processes, the struct ended in front of theirs.
+    let mut attach = vfio_device_attach_iommufd_pt {
+        argsz: std::mem::offset_of!(vfio_device_attach_iommufd_pt, pasid) as u32,
+        pt_id: space,
+        ..Default::default()
+    };
+    // SAFETY: the struct that this ioctl reads and fills.
+    unsafe { call(device, DEVICE_ATTACH_IOMMUFD_PT, &raw mut attach) }.map(drop)
 }
 
 /// The device's `VFIO_DEVICE_FLAGS_*`, number of regions and number of interrupt indices.

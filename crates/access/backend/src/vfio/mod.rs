@@ -1,9 +1,10 @@
 //! Functions that the kernel hands to this process through VFIO, confined by the IOMMU.
 //!
 //! # Shape
-//! `group` opens the function and gives descriptors; [`Vfio`] is the device over them. `ioctl`
-//! holds the unsafe code, the kernel's interface; with `guard`, mappings that survive the device.
-//! The rest is safe.
+//! `way` opens the function, by its `group` or its `node`, and gives descriptors; [`Vfio`] is the
+//! device over them. `type1` and `ioas` translate its addresses. `ioctl` and `iommufd` hold the
+//! unsafe code, the kernel's interface; with `guard`, mappings that survive the device. The rest is
+//! safe.
 //!
 //! # Giving it up
 //! When the last of the device, its BARs and its interrupts is dropped: transfers off, descriptors
@@ -11,8 +12,9 @@
 //! up the same way, because the kernel does both when it closes the descriptors.
 //!
 //! # Privilege
-//! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user; the
-//! arena must fit into what the user may lock (`ulimit -l`).
+//! None, once the function is bound (`ring3 bind`) and `/dev/vfio/GROUP` belongs to the user, or
+//! both `/dev/iommu` and the function's node do; the arena must fit into what the user may lock
+//! (`ulimit -l`).
 
 mod adopt;
 mod bar;
@@ -20,12 +22,16 @@ mod capability;
 mod claim;
 mod count;
 mod group;
+mod ioas;
 mod ioctl;
+mod iommufd;
 mod irq;
+mod node;
 mod region;
 #[cfg(test)]
 mod tests;
 mod type1;
+mod way;
 mod window;
 
 use std::sync::Arc;
@@ -57,21 +63,26 @@ pub struct Vfio {
 }
 
 /// Claims the function that `uri` names:
-/// `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE][,ports=vfio|direct]`.
+/// `vfio:0000:01:00.0[,arena=SIZE][,below=SIZE][,ports=vfio|direct][,iommu=type1|iommufd]`.
 ///
 /// Ports are reached by VFIO's system calls, which confine them to the function's. `direct` reaches
 /// them by instruction, which is much cheaper and takes the capability CAP_SYS_RAWIO; the process
 /// could then use them behind the kernel's back. Without it, system calls it is.
+///
+/// `iommu` is the kernel's way of translation: `type1` goes by the group, `iommufd` by the
+/// function's own node. Without it, the node is taken where the kernel has it and this process may
+/// open it.
 pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
-    uri.only(&[OpenOptions::KEYS.as_slice(), &["ports"]].concat())?;
+    uri.only(&[OpenOptions::KEYS.as_slice(), &["ports", "iommu"]].concat())?;
     let direct_ports = uri.word("ports", &["vfio", "direct"])? == Some("direct");
+    let way = uri.word("iommu", &["type1", "iommufd"])?;
     let mut options = options.overridden_by(uri)?;
     let address: Address = uri
         .target
         .parse()
         .map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
-    let opened = group::open(&Host::this(), address)?;
-    let iommu: Arc<dyn Iommu> = opened.iommu.clone();
+    let opened = way::open(&Host::this(), address, way)?;
+    let iommu = opened.way.iommu();
     let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
     if options.memory.is_none() {
         // All of it is pinned at once.

@@ -13,7 +13,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL,
 };
 
-use super::group::blocked;
+use super::way::blocked;
 use super::{capability, ioctl};
 
 /// Device addresses that every x86 machine has: 39 bits is the least of VT-d, without the window of
@@ -71,34 +71,53 @@ impl Type1 {
     }
 
     fn refused(&self, len: usize, iova: u64, error: io::Error) -> Error {
-        let address = self.address;
         match error.raw_os_error() {
-            Some(libc::ENOMEM) => {
-                let limit = getrlimit(Resource::Memlock).current;
-                match limit {
-                    Some(limit) => {
-                        blocked(address, Obstacle::Memlock { needed: len as u64, limit })
-                    }
-                    None => Error::os(
-                        format!("vfio:{address}: mapping {len} bytes of DMA memory"),
-                        error,
-                    ),
-                }
-            }
             Some(libc::ENOSPC) => Error::Claim(format!(
-                "vfio:{address}: no DMA mapping is left for this container ({} available); \
+                "vfio:{}: no DMA mapping is left for this container ({} available); \
                  raise /sys/module/vfio_iommu_type1/parameters/dma_entry_limit or map larger \
                  pieces",
+                self.address,
                 self.available().unwrap_or(0)
             )),
-            Some(libc::EEXIST) => Error::Invalid(format!(
-                "vfio:{address}: device addresses {iova:#x}+{len:#x} are mapped already"
-            )),
-            _ => Error::os(
-                format!("vfio:{address}: mapping {len} bytes of DMA memory at {iova:#x}"),
-                error,
-            ),
+            _ => not_mapped(self.address, len, iova, error),
         }
+    }
+}
+
+/// Why `len` bytes of memory were not mapped at `iova`, for the function at `address`.
+pub(super) fn not_mapped(address: Address, len: usize, iova: u64, error: io::Error) -> Error {
+    let limit = getrlimit(Resource::Memlock).current;
+    match (error.raw_os_error(), limit) {
+        (Some(libc::ENOMEM), Some(limit)) => {
+            blocked(address, Obstacle::Memlock { needed: len as u64, limit })
+        }
+        (Some(libc::ENOMEM), None) => {
+            Error::os(format!("vfio:{address}: mapping {len} bytes of DMA memory"), error)
+        }
+        (Some(libc::EEXIST), _) => Error::Invalid(format!(
+            "vfio:{address}: device addresses {iova:#x}+{len:#x} are mapped already"
+        )),
+        _ => Error::os(
+            format!("vfio:{address}: mapping {len} bytes of DMA memory at {iova:#x}"),
+            error,
+        ),
+    }
+}
+
+/// What it means that `done` bytes were unmapped of the `len` at `iova` that should be, for the
+/// function at `address`.
+pub(super) fn unmapped(
+    address: Address,
+    len: usize,
+    iova: u64,
+    done: io::Result<u64>,
+) -> Result<(), Error> {
+    let failed = |error| Error::os(format!("vfio:{address}: unmapping {iova:#x}+{len:#x}"), error);
+    match done.map_err(failed)? {
+        done if done == len as u64 => Ok(()),
+        done => Err(Error::Invalid(format!(
+            "vfio:{address}: of the {len:#x} bytes to unmap at {iova:#x}, {done:#x} were mapped"
+        ))),
     }
 }
 
@@ -109,16 +128,7 @@ impl Iommu for Type1 {
     }
 
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {
-        let failed = |error| {
-            Error::os(format!("vfio:{}: unmapping {iova:#x}+{len:#x}", self.address), error)
-        };
-        match ioctl::unmap_dma(&self.container, iova, len).map_err(failed)? {
-            unmapped if unmapped == len as u64 => Ok(()),
-            unmapped => Err(Error::Invalid(format!(
-                "vfio:{}: of the {len:#x} bytes to unmap at {iova:#x}, {unmapped:#x} were mapped",
-                self.address
-            ))),
-        }
+        unmapped(self.address, len, iova, ioctl::unmap_dma(&self.container, iova, len))
     }
 
     fn ranges(&self) -> Vec<RangeInclusive<u64>> {

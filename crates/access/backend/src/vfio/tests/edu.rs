@@ -7,7 +7,7 @@ use ring3_device::dma::Foreign;
 use ring3_device::{Bar, Device, Error, poll_until};
 use ring3_spec::{edu as spec, pci};
 
-use super::{address, claim, claim_with, command_in_sysfs, guest_tests, soon};
+use super::{address, claim, claim_by, claim_with, command_in_sysfs, guest_tests, soon};
 use crate::OpenOptions;
 use crate::vfio::Vfio;
 
@@ -121,7 +121,9 @@ guest_tests! {
         let limit = "/sys/module/vfio_iommu_type1/parameters/dma_entry_limit";
         let before = fs::read_to_string(limit).unwrap();
         fs::write(limit, "1").unwrap();
-        let (device, foreign) = (claim("EDU"), Foreign::new(4096).unwrap());
+        // Of the other translation the limit is the memory that may be locked.
+        let device = claim_by("EDU", ",iommu=type1");
+        let foreign = Foreign::new(4096).unwrap();
         fs::write(limit, before).unwrap();
         let error =
             device.dma().iommu().map(&foreign.region().pages().unwrap(), 0x800_0000).unwrap_err();

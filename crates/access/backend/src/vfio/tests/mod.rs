@@ -94,6 +94,12 @@ fn claim_with(variable: &str, options: OpenOptions) -> Vfio {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Claims the device that the guest has under this name, by the way that `options` name.
+fn claim_by(variable: &str, options: &str) -> Vfio {
+    let uri = format!("vfio:{}{options}", address(variable)).parse().unwrap();
+    open(&uri, OpenOptions { arena: 1 << 20, ..OpenOptions::default() }).unwrap()
+}
+
 /// Claims the device that the guest has under this name.
 fn claim(variable: &str) -> Vfio {
     claim_with(variable, OpenOptions { arena: 1 << 20, below: 1 << 28, ..OpenOptions::default() })
