@@ -168,11 +168,12 @@ fn wait(limit: u64, look: impl Fn() -> c_int) -> c_int {
 /// As of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, limit: c_int) -> c_int {
-    let poll = |limit: c_int| call!(libc::SYS_poll, fds, count, limit as c_long);
-    if !is_sleepless() || limit < 0 {
-        return poll(limit);
-    }
-    wait(limit as u64 * 1_000_000, || poll(0))
+    let limit = (limit >= 0).then(|| timespec {
+        tv_sec: i64::from(limit) / 1000,
+        tv_nsec: i64::from(limit) % 1000 * 1_000_000,
+    });
+    // SAFETY: the caller's promise.
+    unsafe { ppoll(fds, count, limit.as_ref().map_or(ptr::null(), ptr::from_ref), ptr::null()) }
 }
 
 /// Replaces ppoll(2). A wait without a limit is real.

@@ -3,11 +3,12 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ring3_spec::register::{PureRead, Reg, SideEffectRead, Value, Width, Writable};
 
 use crate::Error;
+use crate::order::{before_register, take_back};
 
 /// What a base address register says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -119,7 +120,7 @@ impl Window {
         // mapping.
         let value = unsafe { self.word::<T>(offset)?.read_volatile() };
         // Whoever read from what stands in for a device that has vanished also sees the mark.
-        fence(Ordering::Acquire);
+        take_back();
         (!self.gone.load(Ordering::Relaxed)).then_some(value)
     }
 }
@@ -138,9 +139,12 @@ macro_rules! accesses {
         #[inline]
         pub fn $write(&self, offset: u64, value: $t) {
             match self.window.word::<$t>(offset) {
-                // SAFETY: within the window and aligned; whoever has made the `Bar` answers for the
-                // mapping.
-                Some(word) => unsafe { word.write_volatile(value) },
+                Some(word) => {
+                    before_register();
+                    // SAFETY: within the window and aligned; whoever has made the `Bar` answers for
+                    // the mapping.
+                    unsafe { word.write_volatile(value) }
+                }
                 None => self.access.write(offset, size_of::<$t>(), value.into()),
             }
         }

@@ -25,6 +25,7 @@ pub mod found;
 pub mod irq;
 pub mod journal;
 mod options;
+pub mod order;
 pub mod probes;
 pub mod ring;
 mod uri;

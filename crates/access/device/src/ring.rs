@@ -20,27 +20,12 @@
 //!
 //! - Rings between two processes, [`Producer`] and [`Consumer`], document their own ordering.
 //!
-//! Controllers whose tables are not rings (ATA) use the same fences as [`hand_over`] and
-//! [`take_back`].
+//! Controllers whose tables are not rings (ATA) use [`hand_over`] and [`take_back`] themselves.
 //!
-//! # What depends on x86-64
-//! No other architecture compiles until this is done. An architecture with weaker ordering between
-//! memory and device registers would have to add:
-//! - [`SubmissionRing::publish`], [`CompletionRing::publish`], [`hand_over`]: a release fence
-//!   orders stores to memory among themselves. That it also orders them before a store to uncached
-//!   memory is specific to x86. Elsewhere: a device-store barrier.
-//! - [`CompletionRing::pop`], [`take_back`]: an acquire fence orders loads from memory. That a load
-//!   from memory does not pass an earlier load of a register is specific to x86. Elsewhere: a
-//!   device-load barrier. It covers the rest of the entry, the data, and (in [`take_back`]) what
-//!   PxCI or the status of a bus master returned.
-//! - A register that shows that the device has stopped (CSTS.RDY = 0, PxCMD.CR = 0, a read of
-//!   configuration space after bus mastering was disabled), followed by another use of its memory:
-//!   the same device-load barrier.
-//! - [`Bar`](crate::Bar): accesses of one thread reach the device in program order, because the
-//!   mapping is uncached. Weaker kinds of mapping would need barriers between them. Write combining
-//!   is never used.
+//! # What depends on the machine
+//! [`order`](crate::order) has it.
 //!
-//! These do not depend on it, because they need no order or get it otherwise:
+//! These need no order or get it otherwise:
 //! - Interrupt masks ([`Irq`](crate::irq::Irq)) and the check that follows `unmask`: the store of
 //!   the mask may still be in flight when memory is read. A message that arrives meanwhile is
 //!   pending in the device or the backend and delivered at the unmask, as
@@ -59,33 +44,8 @@
 //! capacity when the ring is full. Slots are indices modulo the size. One slot stays empty, so that
 //! head = tail means empty for the device, too.
 
-#[cfg(not(target_arch = "x86_64"))]
-compile_error!(
-    "the order of memory and device registers is done for x86-64 only; \
-     elsewhere a driver would hand a device what is not written yet. What another architecture \
-     needs stands above (\"What depends on x86-64\")"
-);
-
-#[cfg(loom)]
-use loom::sync::atomic::{Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{Ordering, fence};
-
 use crate::Error;
-
-/// All stores to DMA memory so far come before the register write that the caller makes next and
-/// that hands the memory over.
-#[inline]
-pub fn hand_over() {
-    fence(Ordering::Release);
-}
-
-/// What the device has said in the register read before this comes before all loads from the memory
-/// that it gave back.
-#[inline]
-pub fn take_back() {
-    fence(Ordering::Acquire);
-}
+use crate::order::{hand_over, take_back};
 
 /// A ring whose entries of `N` words we write and the device reads, as an NVMe submission queue.
 ///
@@ -161,7 +121,7 @@ impl<W: Words, const N: usize> SubmissionRing<W, N> {
         if self.committed == self.tail {
             return None;
         }
-        fence(Ordering::Release);
+        hand_over();
         self.committed = self.tail;
         Some(self.tail & self.mask)
     }
@@ -275,7 +235,7 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
         if !self.is_new(self.head, announcer) {
             return None;
         }
-        fence(Ordering::Acquire);
+        take_back();
         // The word that announced the entry is not read twice: what was checked is what is
         // returned.
         let entry =
@@ -302,7 +262,7 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
             if word & (mask | 1 << BIT) != expected {
                 return false;
             }
-            fence(Ordering::Acquire);
+            take_back();
             take(word, place)
         };
         // SAFETY: `new` has seen that the words of each slot are there.
@@ -330,7 +290,7 @@ impl<W: Words, const N: usize, const WORD: usize, const BIT: u32> CompletionRing
         if self.committed == self.head {
             return None;
         }
-        fence(Ordering::Release);
+        hand_over();
         self.committed = self.head;
         Some(self.head & (self.size - 1))
     }

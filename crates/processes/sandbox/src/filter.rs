@@ -166,9 +166,17 @@ const NEVER: [&str; 13] = [
 /// files, where there are none.
 const ANSWERED: [(&str, i32); 2] = [("clone3", libc::ENOSYS), ("openat", libc::EACCES)];
 
+/// Calls that not all machines have, and the newer ones that do the same. C libraries make them
+/// under the older names. [asm-generic/unistd.h]
+const NEWER: [(&str, &str); 2] = [("poll", "ppoll"), ("epoll_wait", "epoll_pwait")];
+
 /// All filters. The one that allows least is the last, so that it need not allow the setting of the
 /// others.
 pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
+    compile_for(std::env::consts::ARCH, sandbox)
+}
+
+fn compile_for(arch: &str, sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
     if let Some(call) = NEVER.iter().find(|call| sandbox.calls.contains(**call)) {
         let why = "which no driver's process gets: the process that holds the device does that";
         return Err(Error::Manifest(format!("a manifest lists {call}, {why}")));
@@ -179,19 +187,25 @@ pub(crate) fn compile(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, Error> {
             "filter": [{ "syscall": name }],
         })
     });
-    let names = sandbox.calls().chain(ANSWERED.iter().map(|(name, _)| *name));
+    let named = sandbox.calls().chain(ANSWERED.iter().map(|(name, _)| *name));
+    let names = named.map(|name| on(arch, name));
     let buffers =
         sandbox.batches.then(|| form(REGISTER, &[rule(1, OPERATION, REGISTER_PBUF_RING)]));
     let allowed: Vec<Value> = names.flat_map(entries).chain(buffers).collect();
     let allowed =
         json!({ "mismatch_action": "kill_process", "match_action": "allow", "filter": allowed });
-    answers.chain([allowed]).map(|filter| one(&filter)).collect()
+    answers.chain([allowed]).map(|filter| one(arch, &filter)).collect()
 }
 
-fn one(filter: &Value) -> Result<BpfProgram, Error> {
+/// What the call `name` is on `arch`.
+fn on<'a>(arch: &str, name: &'a str) -> &'a str {
+    let newer = NEWER.iter().find(|(older, _)| arch != "x86_64" && *older == name);
+    newer.map_or(name, |(_, newer)| newer)
+}
+
+fn one(arch: &str, filter: &Value) -> Result<BpfProgram, Error> {
     let failed = |error: String| Error::Manifest(format!("its system calls: {error}"));
-    let arch =
-        TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(error.to_string()))?;
+    let arch = TargetArch::try_from(arch).map_err(|error| failed(error.to_string()))?;
     let compiled = compile_from_json(json!({ "it": filter }).to_string().as_bytes(), arch)
         .map_err(|error| failed(error.to_string()))?;
     compiled.into_values().next().ok_or_else(|| failed("they make no filter".into()))
@@ -239,14 +253,26 @@ mod tests {
     }
 
     #[test]
-    fn every_driver_of_ring3_has_a_filter() {
-        for family in ["nvme", "ata", "edu"] {
+    fn every_driver_of_ring3_has_a_filter_on_both_machines() {
+        for family in ["nvme", "ata", "edu", "e1000", "virtio"] {
             for backend in ["lease", "vfio-user"] {
                 let sandbox = Sandbox::new(ring3_manifest::drivers(Some(family)), backend).unwrap();
-                compile(&sandbox).unwrap();
-                compile(&Sandbox { batches: true, ..sandbox }).unwrap();
+                let sandbox = Sandbox { batches: true, ..sandbox };
+                for arch in ["x86_64", "aarch64"] {
+                    compile_for(arch, &sandbox).unwrap_or_else(|error| panic!("{arch}: {error}"));
+                }
             }
         }
+    }
+
+    #[test]
+    fn a_machine_without_poll_takes_the_newer_call_and_nothing_else() {
+        assert_eq!(
+            (on("x86_64", "poll"), on("aarch64", "poll"), on("aarch64", "read")),
+            ("poll", "ppoll", "read")
+        );
+        let sandbox = sandbox(&["poll"]);
+        assert!(compile_for("aarch64", &sandbox).is_ok());
     }
 
     #[test]

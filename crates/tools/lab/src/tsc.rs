@@ -4,12 +4,6 @@
 //! guest's clock ran 2.6 times as fast as the host's. So it is told.
 
 use std::sync::OnceLock;
-use std::time::Duration;
-
-/// How long is measured, and how often each end is tried: who is interrupted between two looks
-/// tries again.
-const MEASURED: Duration = Duration::from_millis(20);
-const TRIES: u32 = 16;
 
 /// Its frequency in MHz, which is the same in each run on a machine; none where there is no such
 /// counter.
@@ -21,7 +15,7 @@ pub(crate) fn megahertz() -> Option<u64> {
 #[cfg(target_arch = "x86_64")]
 fn measure() -> Option<u64> {
     let (start, first) = look();
-    std::thread::sleep(MEASURED);
+    std::thread::sleep(std::time::Duration::from_millis(20));
     let (end, last) = look();
     let nanoseconds = u64::try_from((end - start).as_nanos()).ok()?;
     // The kernel takes no counter that is slower than this for one [arch/x86/kernel/tsc.c].
@@ -34,7 +28,8 @@ fn measure() -> Option<u64> {
     None
 }
 
-/// The clock and the counter at one moment: of several looks, the one that took the least.
+/// The clock and the counter at one moment: of several looks, the one that took the least, because
+/// who is interrupted between two of them tries again.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "there is no other way to the counter")]
 fn look() -> (std::time::Instant, u64) {
@@ -44,10 +39,7 @@ fn look() -> (std::time::Instant, u64) {
         let counter = unsafe { std::arch::x86_64::_rdtsc() };
         (before.elapsed(), (before, counter))
     };
-    (0..TRIES)
-        .map(|_| one())
-        .min_by_key(|&(took, _)| took)
-        .map_or_else(|| one().1, |(_, found)| found)
+    (0..16).map(|_| one()).min_by_key(|&(took, _)| took).map_or_else(|| one().1, |(_, found)| found)
 }
 
 #[cfg(test)]

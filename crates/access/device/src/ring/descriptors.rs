@@ -1,15 +1,8 @@
 //! Rings whose entries are returned in place.
 
-use std::sync::atomic::Ordering;
-
-#[cfg(not(loom))]
-use std::sync::atomic::fence;
-
-#[cfg(loom)]
-use loom::sync::atomic::fence;
-
 use super::{DescriptorState, Words, check_size};
 use crate::Error;
+use crate::order::{hand_over, take_back};
 
 /// A ring whose entries of `N` words go to the device and come back in their places and in their
 /// order, as the descriptors of network cards do: one bit of word `WORD` is clear when the entry
@@ -136,7 +129,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         if self.committed == self.tail {
             return None;
         }
-        fence(Ordering::Release);
+        hand_over();
         self.committed = self.tail;
         Some(self.tail & self.mask)
     }
@@ -186,7 +179,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
             if word & back == 0 {
                 return false;
             }
-            fence(Ordering::Acquire);
+            take_back();
             take(word, slot, place)
         };
         let pairs = (slots.get_mut(slot as usize..).unwrap_or_default(), &mut places[..run]);
@@ -205,7 +198,7 @@ impl<W: Words, const N: usize, const WORD: usize> DescriptorRing<W, N, WORD> {
         if self.committed == self.head || word & self.back == 0 {
             return None;
         }
-        fence(Ordering::Acquire);
+        take_back();
         self.head = self.head.wrapping_add(1);
         Some((slot, word))
     }

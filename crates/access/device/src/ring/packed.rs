@@ -1,7 +1,8 @@
 //! Packed virtqueues. [virtio 2.8]
 
-use super::{HalfWords, Ordering, Words, fence};
+use super::{HalfWords, Words};
 use crate::Error;
+use crate::order::{exchange, hand_over, take_back};
 
 /// The driver's side of a packed virtqueue: one ring of descriptors, which the device gives back
 /// where they lie, and for each side a word that says whether it wants to be told.
@@ -204,9 +205,9 @@ impl<W: Words> PackedRing<W> {
     #[inline]
     pub fn publish(&mut self) -> bool {
         let Some((index, word)) = self.withheld.take() else { return false };
-        fence(Ordering::Release);
+        hand_over();
         self.ring.store(index, word);
-        fence(Ordering::SeqCst);
+        exchange();
         self.device.load(0) & WISH != DISABLED
     }
 
@@ -232,7 +233,7 @@ impl<W: Words> PackedRing<W> {
     #[inline]
     pub fn take(&mut self) -> Option<(u16, u32)> {
         let word = self.back()?;
-        fence(Ordering::Acquire);
+        take_back();
         let id = (word >> 32) as u16;
         let count = self.chains.get_mut(usize::from(id)).map_or(0, std::mem::take).max(1);
         self.seen.skip(count, self.size);
@@ -243,7 +244,7 @@ impl<W: Words> PackedRing<W> {
     /// Asks for interrupts, or does without them. The device may interrupt nevertheless.
     pub fn want_interrupts(&mut self, wanted: bool) {
         self.driver.store(0, if wanted { 0 } else { DISABLED });
-        fence(Ordering::SeqCst);
+        exchange();
     }
 
     /// Gives the memory underneath up for good: the device may still reach it.

@@ -20,7 +20,12 @@
 //! The other side's index is untrusted input: an impossible value is [`Error::Protocol`], and
 //! nothing is taken. The words of an entry are read once.
 
-use super::{Ordering, Words, fence};
+#[cfg(loom)]
+use loom::sync::atomic::{Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{Ordering, fence};
+
+use super::Words;
 use crate::Error;
 
 /// Words of a line of the cache.

@@ -2,8 +2,9 @@
 
 use ring3_spec::virtio::ring::passes;
 
-use super::{HalfWords, Ordering, Words, fence};
+use super::{HalfWords, Words};
 use crate::Error;
+use crate::order::{exchange, hand_over, take_back};
 
 /// The driver's side of a split virtqueue: a table of descriptors, a ring of what is available, a
 /// ring of what was used. Everything is reached as words of 64 bits, of which a ring's first holds
@@ -170,7 +171,7 @@ impl<W: Words> SplitRing<W> {
         if ready == 0 || ready > self.size() {
             return 0;
         }
-        fence(Ordering::Acquire);
+        take_back();
         let (word, mut expected) = (self.seen & self.mask, u32::from(first));
         let run = places.len().min(ready.min(self.size() - word).into());
         let accept = |number: u32, len: u32, slot: &mut S, place: &mut T| {
@@ -198,10 +199,10 @@ impl<W: Words> SplitRing<W> {
         if old == new {
             return false;
         }
-        fence(Ordering::Release);
+        hand_over();
         self.first = self.first & !0xffff_0000 | u64::from(self.offered) << 16;
         self.available.store(0, self.first);
-        fence(Ordering::SeqCst);
+        exchange();
         if !self.events {
             return self.used.load(0) & FLAG == 0;
         }
@@ -227,7 +228,7 @@ impl<W: Words> SplitRing<W> {
         if ready > self.size() {
             return Err(stray(ready, self.size()));
         }
-        fence(Ordering::Acquire);
+        take_back();
         let word = usize::from(self.seen & self.mask);
         self.seen = self.seen.wrapping_add(1);
         // The entry lies across two words.
@@ -245,7 +246,7 @@ impl<W: Words> SplitRing<W> {
             self.first = self.first & !FLAG | u64::from(!wanted);
         }
         self.available.store(0, self.first);
-        fence(Ordering::SeqCst);
+        exchange();
     }
 
     /// Gives the memory underneath up for good: the device may still reach it.

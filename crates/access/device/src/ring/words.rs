@@ -4,9 +4,10 @@
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use super::{Ordering, fence};
 #[cfg(not(loom))]
 use crate::dma::DmaBuffer;
+use crate::order::take_back;
+use std::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
 impl DmaBuffer {
@@ -120,7 +121,7 @@ pub trait Words {
         for (index, (slot, place)) in slots.iter_mut().zip(places).enumerate() {
             // SAFETY: the caller's.
             let key = unsafe { self.load_half_unchecked(at.key + index * at.step) };
-            fence(Ordering::Acquire);
+            take_back();
             let other = if OTHER {
                 // SAFETY: the caller's.
                 unsafe { self.load_half_unchecked(at.other + index * at.step) }
@@ -332,7 +333,7 @@ impl Words for DmaBuffer {
         let load = |at: *mut u32| unsafe { AtomicU32::from_ptr(at) }.load(Ordering::Relaxed);
         let mut look = |at: *mut u32, slot: &mut S, place: &mut T| {
             let key = load(at);
-            fence(Ordering::Acquire);
+            take_back();
             take(key, if OTHER { load(at.wrapping_add(beside)) } else { 0 }, slot, place)
         };
         let mut taken = 0;

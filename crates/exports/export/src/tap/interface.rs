@@ -291,7 +291,8 @@ fn attach(name: &mut String, several: bool) -> Result<File, Error> {
 }
 
 fn named(request: &libc::ifreq) -> String {
-    let bytes = request.ifr_name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+    let bytes =
+        request.ifr_name.iter().map(|byte| byte.to_ne_bytes()[0]).take_while(|&byte| byte != 0);
     String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
 }
 

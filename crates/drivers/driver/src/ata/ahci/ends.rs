@@ -13,7 +13,7 @@
 //! ended. Then it acknowledges before it starts the next. An interrupt without a frame is followed
 //! by a look at the port's errors.
 
-use ring3_device::ring::take_back;
+use ring3_device::order::take_back;
 
 use super::queue::PortQueue;
 use super::recovery::PortFault;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ring3_device::dma::Arena;
-use ring3_device::ring::hand_over;
+use ring3_device::order::hand_over;
 use ring3_device::{Bar, Deadline, Error, Registers, poll_until};
 use ring3_spec::ahci::port::{
     self, Command as PortCommand, Interrupts, SataControl, SataError, SataStatus, TaskFileData,

@@ -7,7 +7,8 @@
 use ring3_class::block::Data;
 use ring3_device::Error;
 use ring3_device::dma::{Arena, DmaBuffer, Segment, SegmentRules};
-use ring3_device::ring::{self, Words};
+use ring3_device::order;
+use ring3_device::ring::Words;
 use ring3_spec::ata::SECTOR;
 use ring3_spec::ide::{PRD_BOUNDARY, Prd};
 
@@ -65,7 +66,7 @@ impl Table {
         }
         let last = last.filter(|_| described == len)?;
         self.descriptors.store(count - 1, last.with_last().into_raw());
-        ring::hand_over();
+        order::hand_over();
         self.address()
     }
 

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use ring3_class::block::{IoError, Operation};
-use ring3_device::{Deadline, poll_until, ring};
+use ring3_device::{Deadline, order, poll_until};
 use ring3_spec::ata::Status;
 use ring3_spec::ide::BusMasterStatus;
 
@@ -172,7 +172,7 @@ impl Channel {
                 self.ports.chip_registers(),
             );
         }
-        ring::take_back();
+        order::take_back();
         if !is_over(status) || (bus.active() == 1 && self.ports.bus_status().active() == 1) {
             let why = if bus.error() == 1 {
                 "the bus master could not reach memory"
