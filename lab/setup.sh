@@ -7,10 +7,13 @@
 #   lab/setup.sh btrfs            mkfs.btrfs
 #   lab/setup.sh network          iperf3, curl, iproute2, ethtool
 #   lab/setup.sh alpha            QEMU's AlphaServer, for its IDE controller (qtest:cmd646-ide)
+#   lab/setup.sh arm64            QEMU of arm64, and busybox and the C library for its guests
 #   lab/setup.sh vfio-user        a QEMU with a client of vfio-user, for guests that drive ring3's
 #                                 models
 #   lab/setup.sh fio              a static fio, built from the distribution's source package
 #   lab/setup.sh kernel VERSION   a guest kernel by version prefix: 6.12, 7.2, 6.1, ...
+#   lab/setup.sh kernel VERSION-arm64
+#                                 the same for guests of arm64
 #   lab/setup.sh kernel VERSION-iommufd
 #                                 the same with iommufd and VFIO's device nodes, of which Debian's
 #                                 kernels have neither: the modules are built from its source
@@ -1104,6 +1107,105 @@ built() {
         "lab/debug-kernel.sh$(case $2 in *-kcsan) echo " kcsan" ;; esac)"
 }
 
+# in_arm64 COMMAND...: apt-get or apt-cache on the lists of arm64's packages.
+in_arm64() {
+    program=$1; shift
+    in_apt arm64.deb "$program" -o APT::Architecture=arm64 "$@"
+}
+
+# open_arm64: reads these lists.
+open_arm64() {
+    open_apt
+    cp "$apt/all.deb.sources" "$apt/arm64.deb.sources"
+    [ "${fresh_arm64:-}" != yes ] || return 0
+    mkdir -p "$apt/lists.arm64.deb/partial"
+    say "reading arm64's package lists"
+    quietly in_arm64 apt-get update
+    fresh_arm64=yes
+}
+
+# One program of the tools' package family, with their libraries; and what its guests begin with.
+fetch_arm64() {
+    asked "$cache/arm64" "" "$cache/arm64/bin/qemu-system-aarch64" --version || return 0
+    need_tools
+    open_arm64
+    refresh own.deb
+    say "fetching QEMU, busybox and the C library of arm64 (about 15 MB)"
+    work=$cache/arm64.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_apt own.deb apt-get -t "$(qemu_suite)" download qemu-system-arm)
+    unpack "$cache/arm64" "$work"/*.deb
+    rm -f "$work"/*.deb
+    # A C library is at least as new as what is linked to the one of this machine.
+    (cd "$work" && quietly in_arm64 apt-get download busybox-static libc6 libgcc-s1)
+    mkdir "$cache/arm64.new/root"
+    for deb in "$work"/*.deb; do
+        dpkg-deb -x "$deb" "$cache/arm64.new/root" || die "cannot unpack $deb"
+    done
+    # A merged /usr or not: the guest has one folder.
+    find "$cache/arm64.new/root" -type d -path '*/lib/aarch64-linux-gnu' \
+        ! -path '*/usr/lib/*' | while read -r folder; do
+        mkdir -p "$cache/arm64.new/root/usr/lib/aarch64-linux-gnu"
+        cp -a "$folder/." "$cache/arm64.new/root/usr/lib/aarch64-linux-gnu/"
+    done
+    rm -rf "$work" "$cache/arm64.new/usr/share" "$cache/arm64.new/root/usr/share"
+    mkdir -p "$cache/arm64.new/bin"
+    cat >"$cache/arm64.new/bin/qemu-system-aarch64" <<'WRAPPER'
+#!/bin/sh
+# QEMU of arm64 out of the cache, with the tools' libraries and firmware.
+here=$(cd "$(dirname "$0")/.." && pwd)
+top=$here/../tools
+export LD_LIBRARY_PATH="$top/usr/lib/x86_64-linux-gnu:$top/lib/x86_64-linux-gnu\
+${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export QEMU_MODULE_DIR="$top/usr/lib/x86_64-linux-gnu/qemu"
+exec "$here/usr/bin/qemu-system-aarch64" -L "$top/usr/share/qemu" -L "$top/usr/lib/ipxe/qemu" "$@"
+WRAPPER
+    chmod 755 "$cache/arm64.new/bin/qemu-system-aarch64"
+    # Beside the tools, where it will lie.
+    "$cache/arm64.new/bin/qemu-system-aarch64" --version >"$cache/setup.log" 2>&1 ||
+        { cat "$cache/setup.log" >&2; die "the unpacked QEMU does not start"; }
+    swap_in "$cache/arm64"
+    say "$(head -n 1 "$cache/setup.log") (arm64)"
+}
+
+# has_its_image DIR: whether the image is as long as its header says ([arm64/booting.rst]), and each
+# module is there.
+has_its_image() (
+    cd "$1" || exit
+    [ "$(stat -c %s vmlinuz)" -gt 1048576 ] || exit
+    cd "lib/modules/$(cat release)" || exit
+    sed 's/:.*//' modules.dep | while read -r module; do [ -s "$module" ] || exit 1; done
+)
+
+# fetch_arm64_kernel VERSION-arm64: as the others, but that QEMU boots the image as it is.
+fetch_arm64_kernel() {
+    asked "$cache/kernels/$1" "" has_its_image "$cache/kernels/$1" || return 0
+    need_tools
+    open_arm64
+    package=$(in_arm64 apt-cache pkgnames linux-image- |
+        grep -E "^linux-image-$(echo "${1%-arm64}" | sed 's/\./\\./g')([.+-][0-9].*)?-arm64$" |
+        grep -v -E -- '-(cloud|rt|16k)-arm64$|-unsigned$|^linux-image-[0-9]+\.[0-9]+-arm64$' |
+        sort -V | tail -n 1)
+    [ -n "$package" ] || refuse "no kernel $1 in this release's suites"
+    say "fetching $package (about 95 MB)"
+    work=$cache/kernels/$1.download
+    rm -rf "$work"; mkdir -p "$work"
+    (cd "$work" && quietly in_arm64 apt-get download "$package")
+    unpack "$cache/kernels/$1" "$work"/*.deb
+    rm -rf "$work" "$cache/kernels/$1.new/usr/share"
+    new=$cache/kernels/$1.new
+    [ -d "$new/lib/modules" ] || { rmdir "$new/lib" 2>/dev/null || true; ln -s usr/lib "$new/lib"; }
+    kernel=${package#linux-image-}
+    [ -f "$new/boot/vmlinuz-$kernel" ] || die "$package holds no kernel image"
+    mv "$new/boot/vmlinuz-$kernel" "$new/vmlinuz"
+    # Trees of devices that no guest has.
+    rm -rf "$new/usr/lib/linux-image-$kernel"
+    quietly run_tool kmod depmod -b "$new" "$kernel"
+    echo "$kernel" >"$new/release"
+    swap_in "$cache/kernels/$1"
+    say "kernel $(cat "$cache/kernels/$1/release")"
+}
+
 # build_iommufd KERNEL: the kernel without "-iommufd" and its modules, but VFIO's, which are built
 # anew beside iommufd. Nothing that is linked into the kernel depends on either.
 build_iommufd() {
@@ -1157,6 +1259,7 @@ build_iommufd() {
 fetch_kernel() {
     case $1 in debug | debug-kcsan) built kernels "$1"; return ;; esac
     case $1 in *-iommufd) build_iommufd "$1"; return ;; esac
+    case $1 in *-arm64) fetch_arm64_kernel "$1"; return ;; esac
     echo "$1" | grep -q -E '^[0-9]+\.[0-9]+(\.[0-9]+)?$' ||
         die "'$1' is not a kernel version such as 6.12"
     asked "$cache/kernels/$1" "" has_its_modules "$cache/kernels/$1" || return 0
@@ -1438,7 +1541,7 @@ verify() {
     for made in initramfs snapshots vmlinux; do
         [ ! -d "$cache/$made" ] || [ "$writable" = no ] || share "$cache/$made"
     done
-    for part in tools fio btrfs network tree alpha vfio-user databases systemd systemd-12 \
+    for part in tools fio btrfs network tree alpha arm64 vfio-user databases systemd systemd-12 \
         suites-net suites-db kexec bpftrace dpdk rivals clang kbuild lwip afl cloc chromium; do
         [ ! -d "$cache/$part" ] || "fetch_$(echo "$part" | tr - _)"
     done
@@ -1498,6 +1601,7 @@ case "${1:-all}" in
     dpdk) fetch_dpdk ;;
     rivals) fetch_rivals ;;
     alpha) fetch_alpha ;;
+    arm64) fetch_arm64 ;;
     vfio-user) fetch_vfio_user ;;
     clang) fetch_clang ;;
     afl) fetch_afl ;;

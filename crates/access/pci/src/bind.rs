@@ -191,7 +191,7 @@ fn in_the_way(host: &Host, function: &Function, way: PassthroughDriver) -> Optio
         return Some(Obstacle::Bridge);
     }
     match way {
-        PassthroughDriver::Vfio if function.iommu_group.is_none() => {
+        PassthroughDriver::Vfio if !function.is_confined(host) => {
             return Some(Obstacle::NoIommu);
         }
         PassthroughDriver::Uio if let Err(obstacle) = function.check_untranslated(host) => {

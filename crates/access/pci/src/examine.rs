@@ -78,6 +78,9 @@ pub fn examine(host: &Host, address: Address, way: PassthroughDriver, arena: u64
         if function.way() == Some(way) { Ok(way.driver().into()) } else { Err(not_bound) },
     ));
     match (way, function.iommu_group) {
+        (PassthroughDriver::Vfio, None) if function.is_confined(host) => {
+            checks.push(("IOMMU group", Ok("given with its first driver".into())));
+        }
         (PassthroughDriver::Vfio, None) => checks.push(("IOMMU group", Err(Obstacle::NoIommu))),
         (PassthroughDriver::Vfio, Some(number)) => {
             checks.extend(group_checks(host, &function, number))
@@ -227,7 +230,8 @@ pub fn forges_interrupts(host: &Host) -> bool {
 /// What is said of interrupts that are not remapped where that is allowed.
 const UNREMAPPED: &str = "off, and allowed to be (allow_unsafe_interrupts)";
 
-/// The kernel prefixes the interrupt controllers behind a remapping IOMMU with `IR-`; other
+/// The kernel prefixes the interrupt controllers behind a remapping IOMMU with `IR-`. Arm's
+/// interrupt translation service (`ITS-`) gives each device interrupts of its own. Other
 /// architectures have no such thing.
 fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     let interrupts = host.text("proc/interrupts").unwrap_or_default();
@@ -238,6 +242,8 @@ fn interrupt_remapping(host: &Host) -> Result<String, Obstacle> {
     });
     if interrupts.contains("IR-") {
         Ok("active".into())
+    } else if interrupts.contains("ITS-") {
+        Ok("active (GIC ITS)".into())
     } else if !interrupts.contains("IO-APIC") && !interrupts.contains("PCI-MSI") {
         Ok("not of this machine's kind".into())
     } else if unsafe_allowed {

@@ -98,6 +98,14 @@ impl Function {
         }
     }
 
+    /// Whether an IOMMU confines it, or will once it has a driver: behind Arm's SMMU a function that
+    /// never had one has no group. [Linux, `of_iommu_configure`, `iort_iommu_configure_id`]
+    pub fn is_confined(&self, host: &Host) -> bool {
+        let smmus = || host.names("sys/class/iommu");
+        self.iommu_group.is_some()
+            || self.driver.is_none() && smmus().iter().any(|name| name.starts_with("smmu"))
+    }
+
     /// The files by which a process can have it, without the leading `/`: of its group and, where
     /// the kernel has such, its own.
     pub fn files(&self, host: &Host) -> Vec<String> {

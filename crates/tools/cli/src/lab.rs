@@ -1,9 +1,9 @@
 //! `ring3 lab`: guests under QEMU.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Subcommand, ValueEnum};
-use ring3_lab::{Cache, Event, Guest, Need, Outcome, Scenario, prepare, verify};
-use std::path::PathBuf;
+use ring3_lab::{Cache, Event, Guest, Machine, Need, Outcome, Scenario, prepare, verify};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::{dde, leave};
@@ -169,12 +169,27 @@ fn run_scenario(scenario: &Scenario, quiet: bool) -> Result<Outcome> {
 /// the scenario names.
 fn guest(scenario: &Scenario) -> Result<Guest> {
     let mut guest = dde::enter(scenario.guest(), &scenario.hosted)?;
-    let program =
+    let mut program =
         std::env::current_exe().context("finding this program, which goes into the guest")?;
+    if guest.machine == Machine::Virt {
+        program = of_arm64(&program)?;
+    }
     let drivers = program.with_file_name("ring3-driver");
     guest.programs.extend(drivers.exists().then_some(drivers));
     guest.programs.push(program);
     Ok(guest)
+}
+
+/// The same program for arm64, where `tests/arm64` builds it beside this one.
+fn of_arm64(program: &Path) -> Result<PathBuf> {
+    let profile = program.parent().unwrap_or(Path::new(""));
+    let name = profile.file_name().unwrap_or_default();
+    let target = profile.with_file_name("arm64").join("aarch64-unknown-linux-gnu").join(name);
+    let found = target.join("ring3");
+    if found.exists() {
+        return Ok(found);
+    }
+    bail!("there is no {}, which this guest runs; next: tests/arm64 build", found.display())
 }
 
 fn follow(event: &Event) {

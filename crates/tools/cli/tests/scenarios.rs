@@ -25,9 +25,12 @@ fn passes(arguments: &[&str]) {
 fn every_scenario_passes_on_its_own_kernel() {
     let list: serde_json::Value =
         serde_json::from_slice(&ring3(&["lab", "list", "--json"]).stdout).unwrap();
-    // All of them: a failed one says nothing of those after it.
+    // All of them: a failed one says nothing of those after it. That of the other machine has a
+    // program of its own, which `tests/arm64` builds.
     let failed: Vec<String> = (list.as_array().unwrap().iter())
-        .filter_map(|scenario| failure(&[scenario["name"].as_str().unwrap()]))
+        .map(|scenario| scenario["name"].as_str().unwrap())
+        .filter(|name| *name != "arm64")
+        .filter_map(|name| failure(&[name]))
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

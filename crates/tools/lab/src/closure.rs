@@ -48,6 +48,16 @@ pub(crate) fn library_path(cache: &Cache) -> String {
         .join(":")
 }
 
+/// The same for every program of arm64: the C library and what the compiler's run time needs, which
+/// are all that ring3's programs are linked to.
+pub(crate) fn arm64(cache: &Cache) -> BTreeMap<String, PathBuf> {
+    let folder = cache.path("arm64/root/usr/lib/aarch64-linux-gnu");
+    let names = ["libc.so.6", "libm.so.6", "libgcc_s.so.1"];
+    let libraries = names.map(|name| (format!("/lib/aarch64-linux-gnu/{name}"), folder.join(name)));
+    let loader = ("/lib/ld-linux-aarch64.so.1".into(), folder.join("ld-linux-aarch64.so.1"));
+    libraries.into_iter().chain([loader]).collect()
+}
+
 fn parse(program: &Path, ldd: &str) -> Result<BTreeMap<String, PathBuf>, Error> {
     let mut found = BTreeMap::new();
     for line in ldd.lines() {

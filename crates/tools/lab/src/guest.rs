@@ -13,7 +13,7 @@ use crate::machine::{Iommu, Machine};
 use crate::outcome::{BEFORE, Event, Outcome};
 use crate::qemu::{Qemu, Start};
 use crate::session::{LOST_TIMER, Run, Session};
-use crate::setup::{Need, prepare};
+use crate::setup::{ARM64, Need, prepare};
 use crate::snapshot::{self, Snapshot};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -219,7 +219,14 @@ impl Guest {
 
     /// What must be in the cache before this guest can boot.
     pub fn needs(&self) -> Vec<Need> {
-        vec![Need::Tools, Need::Kernel(self.kernel.clone())]
+        let mut needs = vec![Need::Tools, Need::Kernel(self.kernel_of_machine())];
+        needs.extend(self.machine.is_arm64().then_some(Need::Arm64));
+        needs
+    }
+
+    /// Its kernel with that machine's name, if it is not this one's.
+    fn kernel_of_machine(&self) -> String {
+        format!("{}{}", self.kernel, if self.machine.is_arm64() { ARM64 } else { "" })
     }
 
     /// What this guest can boot without. Most jobs do without fio, and it is the one thing that
@@ -287,10 +294,16 @@ impl Guest {
             }
         };
         let names: Vec<String> = self.steps.iter().map(|step| step.name.clone()).collect();
-        let run = Run { cache, limit: self.time_limit, started: Instant::now(), steps: &names };
+        let run = Run {
+            cache,
+            limit: self.time_limit,
+            started: Instant::now(),
+            steps: &names,
+            says_its_end: self.machine.says_its_end(),
+        };
         let (kernel, qemu) = (prepared.kernel.release().to_string(), prepared.qemu.version.clone());
         let mut session = match saved {
-            None => prepared.start(cache, Start::Whole)?,
+            None => prepared.start(Start::Whole)?,
             Some(saved) => saved.restore(&run, &prepared.qemu, prepared.folder, &prepared.job)?,
         };
         let outcome = session.finish(&run, watch)?;
@@ -304,9 +317,15 @@ impl Guest {
             variables: [self.variables.clone(), vec![("LAB_SHELL".into(), "1".into())]].concat(),
             ..self.clone()
         };
-        let start = |watch| guest.prepare(cache, watch)?.start(cache, Start::Terminal);
+        let start = |watch| guest.prepare(cache, watch)?.start(Start::Terminal);
         let mut session = start(watch).map_err(|error| error.advise(cache))?;
-        let run = Run { cache, limit: Duration::MAX, started: Instant::now(), steps: &[] };
+        let run = Run {
+            cache,
+            limit: Duration::MAX,
+            started: Instant::now(),
+            steps: &[],
+            says_its_end: true,
+        };
         match session.finish(&run, &mut |_| {}) {
             // QEMU's own key (control-A x) ends the machine too.
             Ok(_) | Err(Error::Died { .. }) => Ok(()),
@@ -323,11 +342,12 @@ impl Guest {
                 progress(&format!("this guest has no {}: {error}", extra.name()));
             }
         }
-        let kernel = Kernel::get(cache, &self.kernel, &mut progress)?;
+        let kernel = Kernel::get(cache, &self.kernel_of_machine(), &mut progress)?;
         let job = Job::new(self)?.archive(cache, &kernel)?;
         let folder = Folder::new(cache, &self.name)?;
         let qemu = Qemu::of(self, cache, &kernel, &folder)?;
-        Ok(Prepared { qemu, kernel, iommu: self.iommu(), job, folder })
+        let base = initramfs::base(cache, self.machine)?;
+        Ok(Prepared { qemu, kernel, iommu: self.iommu(), base, job, folder })
     }
 
     /// Compares the output with what was expected.
@@ -376,16 +396,17 @@ struct Prepared {
     qemu: Qemu,
     kernel: Kernel,
     iommu: Iommu,
+    base: PathBuf,
     job: Vec<u8>,
     folder: Folder,
 }
 
 impl Prepared {
     /// Boots with the job in the initramfs.
-    fn start(self, cache: &Cache, start: Start) -> Result<Session, Error> {
+    fn start(self, start: Start) -> Result<Session, Error> {
         let initrd = self.folder.path().join("initrd");
         job::join(
-            &initramfs::base(cache)?,
+            &self.base,
             &[&job::boot_archive(&self.kernel, self.iommu)?, &self.job],
             &initrd,
         )?;

@@ -7,6 +7,7 @@ use crate::archive::Writer;
 use crate::cache::{Cache, Fingerprint};
 use crate::closure;
 use crate::error::{Doing, Error};
+use crate::machine::Machine;
 use crate::setup::PREPARE;
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,11 +34,16 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("tools/usr/sbin/xfs_repair", &["xfs_repair"]),
 ];
 
-/// The base archive, from the cache or built now. Its name carries the hash of what is in it.
-pub(crate) fn base(cache: &Cache) -> Result<PathBuf, Error> {
-    let busybox = busybox(cache)?;
+/// The base archive for `machine`, from the cache or built now. Its name carries the hash of what
+/// is in it.
+pub(crate) fn base(cache: &Cache, machine: Machine) -> Result<PathBuf, Error> {
+    let (busybox, own) = (busybox(cache, machine)?, busybox(cache, Machine::default())?);
     let mut files = BTreeMap::new();
-    for (program, names) in PROGRAMS {
+    if machine.is_arm64() {
+        files.extend(closure::arm64(cache));
+    }
+    let programs = if machine.is_arm64() { &[] } else { PROGRAMS };
+    for (program, names) in programs {
         let path = cache.path(program);
         if !path.exists() {
             continue;
@@ -51,12 +57,16 @@ pub(crate) fn base(cache: &Cache) -> Result<PathBuf, Error> {
         hash.add(guest).add(identity(host)?);
     }
     cache.file(Path::new(&format!("initramfs/{}.cpio", hash.hex())), |out| {
-        let archive = build(&busybox, &files)?;
+        let archive = build(&busybox, &applets(&own)?, &files)?;
         out.write_all(&archive).doing("writing the base initramfs into", cache.root())
     })
 }
 
-fn build(busybox: &Path, files: &BTreeMap<String, PathBuf>) -> Result<Vec<u8>, Error> {
+fn build(
+    busybox: &Path,
+    applets: &[String],
+    files: &BTreeMap<String, PathBuf>,
+) -> Result<Vec<u8>, Error> {
     let mut archive = Writer::new();
     for folder in ["/dev", "/proc", "/sys", "/tmp", "/run", "/out", "/mnt", "/root", "/job"] {
         archive.folder(folder);
@@ -71,7 +81,7 @@ fn build(busybox: &Path, files: &BTreeMap<String, PathBuf>) -> Result<Vec<u8>, E
     )?;
     archive.file("/etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n")?;
     archive.file("/bin/busybox", 0o755, &read(busybox)?)?;
-    for applet in applets(busybox)? {
+    for applet in applets {
         archive.link(&format!("/bin/{applet}"), "busybox");
     }
     for (guest, host) in files {
@@ -99,8 +109,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).doing("reading a file for the guest", path)
 }
 
-fn busybox(cache: &Cache) -> Result<PathBuf, Error> {
-    let places = ["tools/bin/busybox", "tools/usr/bin/busybox"].map(|name| cache.path(name));
+fn busybox(cache: &Cache, machine: Machine) -> Result<PathBuf, Error> {
+    let part = if machine.is_arm64() { "arm64/root" } else { "tools" };
+    let places =
+        ["bin/busybox", "usr/bin/busybox"].map(|name| cache.path(format!("{part}/{name}")));
     places.into_iter().find(|path| path.exists()).ok_or_else(|| Error::Missing {
         what: "busybox".into(),
         why: "the cache has no tools".into(),

@@ -9,7 +9,7 @@ use crate::error::{Doing, Error};
 use crate::guest::{Guest, Mode, Step};
 use crate::initramfs::identity;
 use crate::kernel::Kernel;
-use crate::machine::{Iommu, Place};
+use crate::machine::{Iommu, Machine, Place};
 use crate::modules::{Module, Modules};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -151,17 +151,19 @@ impl<'a> Job<'a> {
             let name = program.file_name().map(|name| name.to_string_lossy().into_owned());
             let name =
                 name.ok_or_else(|| Error::Request(format!("{} is no program", program.display())))?;
-            libraries.extend(closure::libraries(cache, &self.guest.libraries, program)?);
+            if !self.guest.machine.is_arm64() {
+                libraries.extend(closure::libraries(cache, &self.guest.libraries, program)?);
+            }
             archive.file(
                 &format!("/usr/local/bin/{name}"),
                 0o755,
-                &read(&stripped(cache, program)?)?,
+                &read(&stripped(cache, program, self.guest.machine)?)?,
             )?;
         }
         libraries.iter().try_for_each(|(guest, host)| {
             // Those of this machine have no debug sections, and others have many.
             let own = self.guest.libraries.iter().any(|folder| host.starts_with(folder));
-            let host = if own { stripped(cache, host)? } else { host.clone() };
+            let host = if own { stripped(cache, host, self.guest.machine)? } else { host.clone() };
             archive.file(guest, 0o755, &read(&host)?)
         })
     }
@@ -237,10 +239,11 @@ fn mode_of(path: &Path) -> Result<u32, Error> {
 
 /// `program` without its debug sections, which are most of it and would have to pass through the
 /// guest's memory. As it is when this machine has no `strip`.
-fn stripped(cache: &Cache, program: &Path) -> Result<PathBuf, Error> {
+fn stripped(cache: &Cache, program: &Path, machine: Machine) -> Result<PathBuf, Error> {
+    let strip = if machine.is_arm64() { "aarch64-linux-gnu-strip" } else { "strip" };
     let name = format!("stripped/{}", Fingerprint::new().add(identity(program)?).hex());
     let made = cache.entry(Path::new(&name), |path| {
-        let strip = Command::new("strip")
+        let strip = Command::new(strip)
             .arg("-o")
             .arg(path)
             .arg(program)

@@ -5,7 +5,7 @@ use crate::cache::{Cache, Fingerprint};
 use crate::error::{Doing, Error};
 use crate::initramfs::identity;
 use crate::modules::Modules;
-use crate::setup::{Need, prepare};
+use crate::setup::{ARM64, Need, prepare};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel `version` (a prefix such as `6.12`), fetched when the cache has none, or one that
-    /// `lab/debug-kernel.sh` built (`debug`).
+    /// `lab/debug-kernel.sh` built (`debug`); `6.12-arm64` is that of the other machine.
     pub fn get(
         cache: &Cache,
         version: &str,
@@ -34,6 +34,11 @@ impl Kernel {
         let file = folder.join("release");
         let release = fs::read_to_string(&file).doing("reading", &file)?.trim().to_string();
         let image = folder.join("vmlinuz");
+        let modules = folder.join("lib/modules").join(&release);
+        // Its image is what QEMU boots.
+        if version.ends_with(ARM64) {
+            return Ok(Self { modules, release, vmlinux: image });
+        }
         let unpacked =
             format!("vmlinux/{release}-{}", Fingerprint::new().add(identity(&image)?).hex());
         let unpacked = Path::new(&unpacked);
@@ -48,7 +53,7 @@ impl Kernel {
             });
             out.write_all(&unpacking?).doing("writing the unpacked kernel", unpacked)
         })?;
-        Ok(Self { modules: folder.join("lib/modules").join(&release), release, vmlinux })
+        Ok(Self { modules, release, vmlinux })
     }
 
     /// The full release, as `uname -r` has it.
@@ -56,7 +61,7 @@ impl Kernel {
         &self.release
     }
 
-    /// The ELF file that QEMU boots.
+    /// The file that QEMU boots.
     pub fn vmlinux(&self) -> &Path {
         &self.vmlinux
     }

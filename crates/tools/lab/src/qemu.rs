@@ -15,13 +15,8 @@ use crate::tsc;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Everything but: five-level page tables, which only cost; and the string instructions' fast
-/// forms, which make the guest copy with `rep movsb`, 80 times slower under emulation than a loop
-/// of moves.
-const PROCESSOR: &str = "max,-la57,-erms,-fsrm,-fzrm,-fsrs";
 /// Oldest QEMU whose device models serve.
 const OLDEST: u32 = 8;
-const PROGRAM: &str = "qemu-system-x86_64";
 /// Descriptors that QEMU finds its channels under.
 pub(crate) const JOB_FD: i32 = 3;
 /// The console's descriptor.
@@ -67,7 +62,7 @@ impl Qemu {
         kernel: &Kernel,
         folder: &Folder,
     ) -> Result<Self, Error> {
-        let (program, version) = find(cache)?;
+        let (program, version) = find(cache, guest.machine)?;
         let iommu = guest.iommu();
         let places = guest.machine.places(&guest.devices)?;
         let ports = guest.devices.iter().filter(|device| device.addr.is_none()).count();
@@ -158,8 +153,9 @@ fn machine_arguments(guest: &Guest) -> Vec<String> {
     let line = |words: &str| words.split(' ').map(String::from).collect::<Vec<_>>();
     let mut arguments = line("-nodefaults -no-user-config -display none -no-reboot");
     arguments.extend(line(&format!(
-        "-M {} -cpu {PROCESSOR} -m {}M",
-        guest.machine.words(&guest.devices),
+        "-M {} -cpu {} -m {}M",
+        guest.machine.words(&guest.devices, guest.iommu()),
+        guest.machine.processor(),
         guest.memory_mib
     )));
     let clock = guest
@@ -182,11 +178,13 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
     // emulated timer is late: the kernel would take it for broken and panic ("timer doesn't work
     // through Interrupt-remapped IO-APIC"), or take the processor's clock for unstable and read a
     // slow one.
-    let mut words: Vec<&str> = vec![
-        "console=ttyS0 quiet panic=-1 loglevel=4 cryptomgr.notests=1 no_timer_check tsc=reliable",
-    ];
+    let console = format!("console={}", guest.machine.console());
+    let mut words = vec![&*console, "quiet panic=-1 loglevel=4 cryptomgr.notests=1"];
+    if !guest.machine.is_arm64() {
+        words.push("no_timer_check tsc=reliable");
+    }
     let frequency = tsc::megahertz()
-        .filter(|_| guest.mode == Mode::Wall)
+        .filter(|_| guest.mode == Mode::Wall && !guest.machine.is_arm64())
         .map(|mhz| format!("tsc_early_khz={}", 1000 * mhz));
     words.extend(frequency.as_deref());
     if iommu == Iommu::Intel {
@@ -216,11 +214,15 @@ fn command_line(guest: &Guest, iommu: Iommu) -> String {
     words.join(" ")
 }
 
-/// The QEMU to use and its version: `$RING3_QEMU`, the cache's, or the host's if it is not too old.
-fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
-    let named = std::env::var_os("RING3_QEMU").map(PathBuf::from);
-    let cached = Some(cache.path("tools/bin").join(PROGRAM)).filter(|path| path.exists());
-    let program = named.or(cached).or_else(on_path).unwrap_or_else(|| PROGRAM.into());
+/// The QEMU to use for `machine` and its version: `$RING3_QEMU` (of x86-64), the cache's, or the
+/// host's if it is not too old.
+fn find(cache: &Cache, machine: Machine) -> Result<(PathBuf, String), Error> {
+    let (name, folder) =
+        (machine.program(), if machine.is_arm64() { "arm64/bin" } else { "tools/bin" });
+    let named = (!machine.is_arm64()).then(|| std::env::var_os("RING3_QEMU").map(PathBuf::from));
+    let cached = Some(cache.path(folder).join(name)).filter(|path| path.exists());
+    let program =
+        named.flatten().or(cached).or_else(|| on_path(name)).unwrap_or_else(|| name.into());
     let missing = |why: String| Error::Missing {
         what: "QEMU".into(),
         why,
@@ -252,9 +254,9 @@ fn find(cache: &Cache) -> Result<(PathBuf, String), Error> {
 }
 
 /// The host's own QEMU, if it has one.
-fn on_path() -> Option<PathBuf> {
+fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(PROGRAM))
+        .map(|folder| folder.join(name))
         .find(|path| path.exists())
 }
 

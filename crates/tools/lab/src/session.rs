@@ -49,6 +49,8 @@ pub(crate) struct Run<'a> {
     pub(crate) limit: Duration,
     pub(crate) started: Instant,
     pub(crate) steps: &'a [String],
+    /// Whether QEMU's exit code says that the guest meant its end.
+    pub(crate) says_its_end: bool,
 }
 
 impl Run<'_> {
@@ -184,8 +186,9 @@ impl Session {
         let (status, asked) = self.end_or_ask()?;
         // Whoever had to be asked has given its verdict and its files, and nothing of the job was
         // left to run: an emulated processor has stood still there.
+        let says = run.says_its_end && !asked;
         let orderly =
-            status.code().is_some_and(|code| if asked { code == 0 } else { code & 1 == 1 });
+            status.code().is_some_and(|code| if says { code & 1 == 1 } else { code == 0 });
         if !(reader.finished && orderly) {
             return Err(self.no_verdict(run, status, &reader.position()));
         }

@@ -18,6 +18,8 @@ const LAYOUT: u32 = 1;
 const BUILT: [&str; 2] = ["debug", "debug-kcsan"];
 /// Behind a kernel's version: with iommufd and VFIO's device nodes, built into modules of it.
 const IOMMUFD: &str = "-iommufd";
+/// Behind a kernel's version: for arm64.
+pub(crate) const ARM64: &str = "-arm64";
 
 /// The command that fetches what the lab needs.
 pub(crate) const PREPARE: &str = "ring3 lab prepare";
@@ -55,6 +57,8 @@ pub enum Need {
     Kexec,
     /// What watches probe points, `bpftrace/bpftrace.tar`.
     Bpftrace,
+    /// QEMU of arm64, `arm64/bin/qemu-system-aarch64`, and what its guests begin with.
+    Arm64,
     /// A guest kernel by version prefix, for example `6.12`.
     Kernel(String),
     /// The compiler that reads kernel sources.
@@ -90,6 +94,7 @@ impl Need {
             Self::Systemd => ("systemd", None),
             Self::Kexec => ("kexec", None),
             Self::Bpftrace => ("bpftrace", None),
+            Self::Arm64 => ("arm64", None),
             Self::Kernel(version) => ("kernel", Some(version.as_ref())),
             Self::Clang => ("clang", None),
             Self::Source(version) => ("source", Some(version.as_ref())),
@@ -117,6 +122,7 @@ impl Need {
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
+            Self::Arm64 => "arm64".into(),
             Self::Kernel(version) => format!("kernels/{version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("sources/{version}"),
@@ -144,6 +150,7 @@ impl Need {
             Self::Systemd => "systemd".into(),
             Self::Kexec => "kexec".into(),
             Self::Bpftrace => "bpftrace".into(),
+            Self::Arm64 => "QEMU of arm64 with the guest's programs".into(),
             Self::Kernel(version) => format!("kernel {version}"),
             Self::Clang => "clang".into(),
             Self::Source(version) => format!("the source of kernel {version}"),
@@ -168,6 +175,7 @@ impl Need {
             | Self::Systemd
             | Self::Kexec
             | Self::Bpftrace
+            | Self::Arm64
             | Self::Kernel(_) => PREPARE,
             Self::Clang
             | Self::Source(_)
@@ -188,7 +196,10 @@ impl Need {
             return Ok(());
         }
         let number = match self {
-            Self::Kernel(version) => version.strip_suffix(IOMMUFD).unwrap_or(version),
+            Self::Kernel(version) => [IOMMUFD, ARM64]
+                .iter()
+                .find_map(|suffix| version.strip_suffix(suffix))
+                .unwrap_or(version),
             _ => version,
         };
         let parts: Vec<&str> = number.split('.').collect();

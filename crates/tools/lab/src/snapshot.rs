@@ -65,7 +65,7 @@ impl Snapshot {
         kernel: &Kernel,
         iommu: Iommu,
     ) -> Result<Self, Error> {
-        let base = initramfs::base(cache)?;
+        let base = initramfs::base(cache, Machine::Q35)?;
         let boot = job::boot_archive(kernel, iommu)?;
         let key = Fingerprint::new()
             .add(base.to_string_lossy().as_bytes())
@@ -122,7 +122,7 @@ impl Snapshot {
 
 /// Boots to the point where the job is asked for, and saves the machine at `path`.
 fn save(qemu: &Qemu, cache: &Cache, initrd: &Path, path: &Path) -> Result<(), Error> {
-    let run = Run { cache, limit: LIMIT, started: Instant::now(), steps: &[] };
+    let run = Run { cache, limit: LIMIT, started: Instant::now(), steps: &[], says_its_end: true };
     let folder = Folder::new(cache, "snapshot")?;
     let mut session = Session::start(&qemu.arguments(initrd, Start::Waiting)?, folder, false)?;
     session.wait_ready(&run)?;

@@ -105,13 +105,17 @@ impl Way {
 /// user wants: `type1` or `iommufd`.
 pub(super) fn open(host: &Host, address: Address, iommu: Option<&str>) -> Result<Opened, Error> {
     let function = Function::read(host, address).map_err(|obstacle| blocked(address, obstacle))?;
-    let number = function.iommu_group.ok_or_else(|| blocked(address, Obstacle::NoIommu))?;
+    let without_iommu = || blocked(address, Obstacle::NoIommu);
+    if !function.is_confined(host) {
+        return Err(without_iommu());
+    }
     if function.way() != Some(PassthroughDriver::Vfio) {
         return Err(blocked(
             address,
             Obstacle::NotBound { way: PassthroughDriver::Vfio, driver: function.driver },
         ));
     }
+    let number = function.iommu_group.ok_or_else(without_iommu)?;
     let node = match iommu {
         Some("type1") => None,
         Some(_) => Some(function.node(host).ok_or_else(|| {

@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use ring3_pci::{
-    Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage, Use, examine,
+    Address, Blocked, Function, Host, Obstacle, PassthroughDriver, Usage, Use, bind, examine,
     examine_machine, forges_interrupts,
 };
 
@@ -160,6 +160,32 @@ fn a_machine_without_an_iommu_is_told_how_to_get_one() {
     let checks = examine_machine(&machine.host(), PassthroughDriver::Vfio, ARENA);
     let text = checks[0].found.as_ref().unwrap_err().to_string();
     assert!(text.contains("intel_iommu=on"), "{text}");
+}
+
+#[test]
+fn a_function_that_never_had_a_driver_has_no_group_behind_arms_iommu_and_is_bound() {
+    let machine = Machine::new();
+    machine.driver("vfio-pci");
+    machine.driver("pcieport");
+    machine.function("0000:00:01.0", Some(0), Some("pcieport"));
+    let address = machine.function(DISK, None, None);
+    machine.file("proc/interrupts", " 13:  0  ITS-PCI-MSI-0000:00:02.0 0-edge\n");
+    machine.file("sys/class/iommu/smmu3.0x0000000009050000/x", "");
+    let checks = examine(&machine.host(), address, PassthroughDriver::Vfio, ARENA);
+    let found =
+        |what| checks.iter().find(|check| check.what == what).map(|check| check.found.clone());
+    assert_eq!(found("IOMMU group"), Some(Ok("given with its first driver".into())));
+    assert_eq!(found("interrupt remapping"), Some(Ok("active (GIC ITS)".into())));
+    assert!(bind(&machine.host(), address, PassthroughDriver::Vfio, None).is_ok());
+}
+
+#[test]
+fn a_function_that_has_a_driver_and_no_group_is_not_confined_by_arms_iommu() {
+    let machine = Machine::new();
+    machine.driver("vfio-pci");
+    machine.function(DISK, None, Some("nvme"));
+    machine.file("sys/class/iommu/smmu3.0x0000000009050000/x", "");
+    assert!(names(&machine).contains(&"no-iommu"));
 }
 
 #[test]

@@ -274,7 +274,14 @@ impl Actor {
         )
         .unwrap();
         if driver == "vfio-pci" {
-            let group = fs::read_link(self.device(address).join("iommu_group")).unwrap();
+            let link = self.device(address).join("iommu_group");
+            // Behind Arm's IOMMU, the first driver brings the group.
+            let group = fs::read_link(&link).unwrap_or_else(|_| {
+                let group = self.root.join("sys/kernel/iommu_groups/9");
+                fs::create_dir_all(group.join("devices")).unwrap();
+                symlink(&group, &link).unwrap();
+                group
+            });
             fs::write(self.root.join("dev/vfio").join(group.file_name().unwrap()), "").unwrap();
         }
     }
