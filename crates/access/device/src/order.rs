@@ -6,11 +6,15 @@
 //!
 //! | | x86-64 | arm64 |
 //! |---|---|---|
-//! | [`hand_over`] | a release fence: stores reach memory in order, and so do those to uncached memory | `dmb osh` |
-//! | [`take_back`] | an acquire fence: loads are not reordered, of registers neither | `dmb oshld` |
+//! | [`hand_over`] | a release fence | `dmb osh` |
+//! | [`take_back`] | an acquire fence | `dmb oshld` |
 //! | [`exchange`] | a full fence | `dmb osh` |
 //! | before each store to a register | nothing | `dmb osh` |
-//! | between registers of one device | nothing: accesses of one thread stay in order | nothing: the mapping is Device-nGnRE, of which the same holds |
+//! | between registers of one device | nothing | nothing |
+//!
+//! On x86-64 stores reach memory in order, and so do those to uncached memory; loads are not
+//! reordered, of registers neither. Registers of one device are in order for one thread: uncached
+//! there, and Device-nGnRE on arm64.
 //!
 //! A fence of the language orders what processors see of each other, the inner shareable domain of
 //! arm64. A device is in the outer one, where it takes part in the order at all: a PCI Express

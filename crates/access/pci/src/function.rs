@@ -98,8 +98,8 @@ impl Function {
         }
     }
 
-    /// Whether an IOMMU confines it, or will once it has a driver: behind Arm's SMMU a function that
-    /// never had one has no group. [Linux, `of_iommu_configure`, `iort_iommu_configure_id`]
+    /// Whether an IOMMU confines it, or will once it has a driver: behind Arm's SMMU a function
+    /// that never had one has no group. [Linux, `of_iommu_configure`, `iort_iommu_configure_id`]
     pub fn is_confined(&self, host: &Host) -> bool {
         let smmus = || host.names("sys/class/iommu");
         self.iommu_group.is_some()

@@ -215,7 +215,7 @@ fn ticks() -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let counted: u64;
-        // SAFETY: Linux lets processes read this register. [Linux, Documentation/arch/arm64/perf.rst]
+        // SAFETY: Linux lets processes read this register.
         unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) counted, options(nomem, nostack)) };
         counted
     }
