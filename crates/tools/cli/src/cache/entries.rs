@@ -14,6 +14,7 @@ const FETCHED: [(&str, &str); 27] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
+    ("arm64", "QEMU of arm64, and what its guests begin with"),
     ("bpftrace", "bpftrace for guests"),
     ("btrfs", "mkfs.btrfs"),
     ("chromium", "a browser, for a test of the page of ring3 report"),
