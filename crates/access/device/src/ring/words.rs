@@ -2,12 +2,12 @@
 //! add the ordering.
 
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 use crate::dma::DmaBuffer;
+#[cfg(not(loom))]
 use crate::order::take_back;
-use std::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
 impl DmaBuffer {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// What `lab/setup.sh` fetches: folders that it fetches again when they are missing.
-const FETCHED: [(&str, &str); 27] = [
+const FETCHED: [(&str, &str); 28] = [
     ("afl", "AFL++, for ring3 dde fuzz"),
     ("alpha", "QEMU's AlphaServer"),
     ("apt", "package lists and downloaded packages"),
