@@ -1168,8 +1168,8 @@ WRAPPER
     say "$(head -n 1 "$cache/setup.log") (arm64)"
 }
 
-# has_its_image DIR: whether the image is as long as its header says ([arm64/booting.rst]), and each
-# module is there.
+# has_its_image DIR: whether there is an image of more than 1 MiB, and each module. The size in its
+# header counts memory that the file does not hold, and says nothing. [arm64/booting.rst]
 has_its_image() (
     cd "$1" || exit
     [ "$(stat -c %s vmlinuz)" -gt 1048576 ] || exit

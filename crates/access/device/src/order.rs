@@ -18,7 +18,7 @@
 //!
 //! A fence of the language orders what processors see of each other, the inner shareable domain of
 //! arm64. A device is in the outer one, where it takes part in the order at all: a PCI Express
-//! function whose transfers are coherent, as VFIO demands of them. [Arm DDI 0487, B2.3.11; Linux,
+//! function whose transfers are coherent, as VFIO demands of them. [Linux,
 //! Documentation/memory-barriers.txt, `arch/arm64/include/asm/barrier.h`]
 //!
 //! On arm64 each read of a register is followed, and each store preceded, by such a barrier, as the
@@ -32,7 +32,7 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
     "the order of memory and device registers is done for x86-64 and arm64; elsewhere a driver \
-     would hand a device what is not written yet. What another architecture needs stands above"
+     would hand a device what is not written yet. Another one needs a column in the table above"
 );
 
 #[cfg(any(loom, target_arch = "x86_64"))]
