@@ -48,8 +48,13 @@ impl Iommu for Ioas {
 
     fn unmap(&self, iova: u64, len: usize) -> Result<(), Error> {
         let done = match iommufd::unmap(&self.iommufd, self.space, iova, len) {
-            // Nothing is mapped there, which is no error of type 1.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(0),
+            // Of type 1 that is no error, and the bytes are counted.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                let address = self.address;
+                return Err(Error::Invalid(format!(
+                    "vfio:{address}: {iova:#x}+{len:#x} is not mapped, or not as a whole"
+                )));
+            }
             done => done,
         };
         unmapped(self.address, len, iova, done)

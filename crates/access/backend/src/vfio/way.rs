@@ -40,19 +40,13 @@ pub(super) enum Way {
 }
 
 /// What another process must know of a [`Way`] beside its descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SavedWay {
-    /// Nothing.
+    /// Nothing; also what was saved before there was a second way.
+    #[default]
     Group,
     /// The number of the space of device addresses.
     Node { space: u32 },
-}
-
-impl Default for SavedWay {
-    /// What was saved before there was a second way.
-    fn default() -> Self {
-        Self::Group
-    }
 }
 
 impl Way {
