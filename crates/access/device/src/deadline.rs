@@ -27,6 +27,11 @@ impl Deadline {
         self.limit.saturating_sub(now.saturating_duration_since(self.start))
     }
 
+    /// How long ago the wait began.
+    pub fn elapsed(&self) -> Duration {
+        clock::now().saturating_duration_since(self.start)
+    }
+
     /// Whether it has passed.
     pub fn expired(&self) -> bool {
         self.remaining().is_zero()

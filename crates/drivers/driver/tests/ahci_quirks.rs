@@ -101,10 +101,21 @@ fn a_controller_that_switches_ports_off_has_them_switched_on_again() {
 }
 
 #[test]
-fn a_controller_whose_links_get_stuck_has_its_ports_switched_off_and_on() {
+fn a_link_that_is_stuck_is_freed_by_switching_its_port_off_and_on() {
     let uri = ",id=8086:1f32,hba=link-stuck";
     assert!(keeps(&opened(uri, &[]), 8));
     assert!(opened(uri, &["no-hba-link-stuck"]).controller.drives().is_empty());
+}
+
+#[test]
+fn a_link_that_gets_stuck_costs_no_request_and_no_other_drive_its_link() {
+    let bench = opened(",id=8086:1f32,hba=link-stuck,disks=2", &[]);
+    let (resets, other) = (bench.handle.counters().resets, bench.handle.links(1));
+    bench.handle.stick_link(0);
+    assert!(keeps(&bench, 8));
+    // The one that did not free it, and the one that showed that it was free.
+    assert_eq!(bench.handle.counters().resets, resets + 2, "of a link each");
+    assert_eq!(bench.handle.links(1), other);
 }
 
 #[test]
@@ -116,6 +127,15 @@ fn a_controller_that_forgets_its_ports_is_told_them_again() {
         bench.controller.reset().unwrap();
         assert!(keeps(&bench, 8));
     }
+}
+
+#[test]
+fn a_controller_that_forgets_its_capabilities_is_told_them_again() {
+    let bench = opened(",hba=forgets-capabilities", &[]);
+    assert!(keeps(&bench, 8));
+    bench.controller.reset().unwrap();
+    // Its commands are still queued ones, which the model takes as a violation without that.
+    assert!(keeps(&bench, 8));
 }
 
 #[test]

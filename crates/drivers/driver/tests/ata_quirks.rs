@@ -182,7 +182,9 @@ fn a_drive_that_fails_on_a_fast_link_gets_a_slow_one() {
 #[test]
 fn a_link_that_fails_at_its_fastest_goes_on_at_half_of_that_and_no_request_fails() {
     let bench = opened(",quirk=fastest-link-fails", &[]);
+    let fastest = bench.handle.link_speed(0);
     assert!(keeps(bench.disk(), 8));
+    assert_eq!((fastest, bench.handle.link_speed(0)), (3, 2), "generations of SATA");
 }
 
 #[test]

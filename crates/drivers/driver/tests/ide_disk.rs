@@ -66,6 +66,30 @@ fn a_long_command_names_its_drive_only_when_that_changes() {
     assert_eq!(cost(&bench, read), (2 + 2, 7 + 4 - 1 + 2));
 }
 
+/// Writes and reads blocks; how often that took a reset.
+fn resets_of_a_round_trip(uri: &str) -> u64 {
+    let bench = bench(uri);
+    let mut queue = bench.queue(4);
+    for id in 1..4 {
+        succeed(&mut *queue, Request::write(id, id, 1, bench.filled(512, 0x5a)));
+        let read = succeed(&mut *queue, Request::read(id, id, 1, bench.buffer(512)));
+        assert!(bytes(read)[..512] == [0x5a; 512]);
+    }
+    bench.well_behaved();
+    bench.controller.drives()[0].stats().resets
+}
+
+#[test]
+fn a_table_register_that_cannot_be_read_back_says_nothing_of_resets() {
+    assert_eq!(resets_of_a_round_trip(",table=unreadable"), 0);
+}
+
+#[test]
+fn a_table_register_that_moves_by_itself_is_found_out_and_costs_no_request() {
+    // One for each of the two times that it was taken for a reset by somebody else.
+    assert_eq!(resets_of_a_round_trip(",table=moves"), 2);
+}
+
 #[test]
 fn nothing_is_read_or_written_while_nothing_is_to_do() {
     let bench = bench("");

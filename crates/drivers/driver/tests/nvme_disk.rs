@@ -498,6 +498,27 @@ fn requests_that_wait_for_the_activation_of_firmware_are_not_late() {
 }
 
 #[test]
+fn the_log_of_an_activation_of_firmware_is_waited_for_as_long_as_it_lasts() {
+    let bench = bench(",mtfa=5s");
+    bench.handle.pause(true);
+    let handle = bench.handle.clone();
+    let end = std::thread::spawn(move || {
+        std::thread::sleep(5 * nvme::TIMEOUT);
+        handle.pause(false);
+    });
+    assert_eq!(bench.controller.events().unwrap(), [Event::FirmwareActivation]);
+    end.join().unwrap();
+    assert_eq!(bench.handle.counters().enables, 1, "without a reset");
+}
+
+#[test]
+fn an_admin_command_waits_no_longer_for_firmware_than_the_controller_has_said() {
+    let bench = bench(",mtfa=100ms");
+    bench.handle.pause(true);
+    assert!(matches!(bench.controller.smart(), Err(Error::Timeout { .. })));
+}
+
+#[test]
 fn an_activation_of_firmware_that_does_not_end_in_its_time_is_ended_by_a_reset() {
     let bench = bench(",mtfa=100ms");
     let mut queue = bench.queue(8);

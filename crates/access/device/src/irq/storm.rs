@@ -57,21 +57,21 @@ impl Storm {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Records `count` interrupts; true if they make a storm, which starts the pause.
+    /// Records `count` interrupts; true if they make a storm, which starts the pause. Of those that
+    /// nobody has counted for longer than a window, so many are in it as came in that time on
+    /// average.
     pub(super) fn record(&self, count: u64) -> bool {
-        let now = self.now();
-        let before = if now - self.window_start.load(Ordering::Relaxed).min(now)
-            > self.limit.window.as_nanos() as u64
-        {
+        let (now, window) = (self.now(), self.limit.window.as_nanos() as u64);
+        let since = now.saturating_sub(self.window_start.load(Ordering::Relaxed));
+        let seen = if since > window {
+            let share = u128::from(count) * u128::from(window) / u128::from(since);
             self.window_start.store(now, Ordering::Relaxed);
-            self.in_window.store(count, Ordering::Relaxed);
-            0
+            self.in_window.store(share as u64, Ordering::Relaxed);
+            share as u64
         } else {
-            self.in_window.fetch_add(count, Ordering::Relaxed)
+            self.in_window.fetch_add(count, Ordering::Relaxed).saturating_add(count)
         };
-        if before.saturating_add(count) <= self.limit.count
-            || self.held_until.load(Ordering::Relaxed) != 0
-        {
+        if seen <= self.limit.count || self.held_until.load(Ordering::Relaxed) != 0 {
             return false;
         }
         self.in_window.store(0, Ordering::Relaxed);

@@ -77,6 +77,21 @@ fn a_storm_masks_the_vector_once() {
 }
 
 #[test]
+fn interrupts_that_nobody_counted_for_long_are_no_storm() {
+    let limit =
+        StormLimit { count: 10, window: Duration::from_millis(1), hold: Duration::from_millis(20) };
+    let (irq, device, journal) = vector(IrqKind::MsiX);
+    let irq = irq.with_storm_limit(limit);
+    std::thread::sleep(Duration::from_millis(50));
+    // Two for each window on average.
+    raise(&device, 100);
+    irq.take().unwrap();
+    raise(&device, 1);
+    irq.take().unwrap();
+    assert_eq!((irq.stats().storms, journal.0.lock().unwrap().len()), (0, 0));
+}
+
+#[test]
 fn a_vector_that_storms_is_let_through_after_the_pause() {
     let (irq, device, journal) = vector(IrqKind::MsiX);
     raise(&device, 11);

@@ -124,7 +124,7 @@ impl AhciModel {
         self.control = Control(0);
         self.pending = 0;
         self.reset_due = None;
-        self.forget_ports();
+        self.forget_firmware();
         for (p, port) in self.ports.iter_mut().enumerate() {
             port.forget();
             port.blocked = self.switches.blocked(p);

@@ -31,6 +31,22 @@ impl SimHandle<AhciModel> {
         self.with_disk(port, |drive| drive.shape.statistics = statistics);
     }
 
+    /// The generation of the link of `port`; 0 is none. [AHCI 3.3.10]
+    pub fn link_speed(&self, port: usize) -> u32 {
+        self.with(|model, _| model.ports.get(port).map_or(0, |port| port.link.speed()))
+    }
+
+    /// How often the link of `port` has come up.
+    pub fn links(&self, port: usize) -> u64 {
+        self.with(|model, _| model.ports.get(port).map_or(0, |port| port.links))
+    }
+
+    /// The link of `port` loses its drive, and stays without communication until the port is
+    /// switched off and on (PCS).
+    pub fn stick_link(&self, port: usize) {
+        self.with(|model, bus| model.stick_link(bus, port));
+    }
+
     /// The power of the drive of `port` fails and comes back, and its link does not show it.
     pub fn lose_power_unseen(&self, port: usize) {
         self.with_disk(port, |drive| {

@@ -43,6 +43,7 @@ impl Port {
             limit => limit.min(fastest),
         };
         self.link = LINKED.with_speed(speed);
+        self.links += 1;
         self.errors.0 |= DIAG_EXCHANGED | DIAG_LINK;
         self.restart_drive(ready);
     }
@@ -61,7 +62,7 @@ impl Port {
     }
 
     /// The drive is gone.
-    fn disconnect(&mut self) {
+    pub(super) fn disconnect(&mut self) {
         self.link = SataStatus(0);
         self.errors.0 |= DIAG_LINK;
         self.task_file = NOBODY;

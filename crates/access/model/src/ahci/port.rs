@@ -53,6 +53,8 @@ pub(super) struct Port {
     pub(super) signature: u32,
     pub(super) link: SataStatus,
     pub(super) link_control: SataControl,
+    /// How often it has had a link to a drive, since the model was made.
+    pub(super) links: u64,
     pub(super) errors: SataError,
     pub(super) active: u32,
     pub(super) issue: u32,
@@ -87,6 +89,7 @@ impl Port {
             signature: NO_SIGNATURE,
             link: SataStatus(0),
             link_control: SataControl(0),
+            links: 0,
             errors: SataError(0),
             active: 0,
             issue: 0,
@@ -119,10 +122,11 @@ impl Port {
     /// 10.4.3]
     pub(super) fn forget(&mut self) {
         let attached = std::mem::replace(&mut self.attached, Attached::Nothing);
-        let (plugged, health) = (self.plugged, self.health);
+        let (plugged, health, links) = (self.plugged, self.health, self.links);
         *self = Self {
             plugged,
             health,
+            links,
             list: self.list,
             received: self.received,
             ..Self::new(attached)

@@ -125,6 +125,9 @@ impl AhciModel {
                 "not queued, while the drive has the queued commands {:#x} [SATA 13.6.4]",
                 port.queued
             )),
+            (true, true) if self.capabilities().queued() == 0 => {
+                Some("a queued command, and CAP.SNCQ is clear [AHCI 3.1.1]".into())
+            }
             (true, true) if job.task.count >> 3 & 0x1f != u16::from(job.slot) => Some(format!(
                 "its tag is {}, and must be the slot's number [AHCI 5.5.1]",
                 job.task.count >> 3

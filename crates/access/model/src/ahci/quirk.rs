@@ -16,6 +16,8 @@ const STUCK: SataStatus = SataStatus(1);
 pub enum Quirk {
     /// A reset wipes which ports there are (PI), until that is written once.
     ForgetsPorts,
+    /// A reset wipes that it has queued commands (CAP.SNCQ), until CAP is written once.
+    ForgetsCapabilities,
     /// A reset switches all ports off (PCS).
     PortsOff,
     /// After a reset, no link comes up before its port was switched off and on (PCS).
@@ -25,18 +27,21 @@ pub enum Quirk {
 }
 
 /// All of them by their names.
-pub(super) const QUIRKS: [(&str, Quirk); 4] = [
+pub(super) const QUIRKS: [(&str, Quirk); 5] = [
     ("forgets-ports", Quirk::ForgetsPorts),
+    ("forgets-capabilities", Quirk::ForgetsCapabilities),
     ("ports-off", Quirk::PortsOff),
     ("link-stuck", Quirk::LinkStuck),
     ("broken-msi", Quirk::BrokenMsi),
 ];
 
-/// What resets do to the ports of a controller with faults.
+/// What resets do to a controller with faults, and to its ports.
 #[derive(Clone, Copy)]
 pub(super) struct PortSwitches {
     /// PI, as it reads.
     pub(super) implemented: u32,
+    /// CAP reads with all that the controller has.
+    pub(super) is_capable: bool,
     /// PCS.
     on: u16,
     /// Ports whose links do not come up.
@@ -47,7 +52,7 @@ impl PortSwitches {
     /// As firmware leaves them: all `ports` are there and on.
     pub(super) fn all(ports: u8) -> Self {
         let implemented = u32::MAX >> (32 - ports);
-        Self { implemented, on: implemented as u16, stuck: 0 }
+        Self { implemented, is_capable: true, on: implemented as u16, stuck: 0 }
     }
 
     /// What the link of port `p` shows instead of its drive.
@@ -66,8 +71,9 @@ impl AhciModel {
         self.shape.quirks.contains(&quirk)
     }
 
-    /// What a reset does to the ports.
-    pub(super) fn forget_ports(&mut self) {
+    /// What a reset does.
+    pub(super) fn forget_firmware(&mut self) {
+        self.switches.is_capable &= !self.has(Quirk::ForgetsCapabilities);
         if self.has(Quirk::ForgetsPorts) {
             self.switches.implemented = 0;
         }
@@ -77,6 +83,17 @@ impl AhciModel {
         if self.has(Quirk::LinkStuck) {
             self.switches.stuck = u16::MAX;
         }
+    }
+
+    /// The link of port `p` gets stuck.
+    pub(super) fn stick_link(&mut self, bus: &Bus, p: usize) {
+        let Some(port) = self.ports.get_mut(p).filter(|_| p < 16) else { return };
+        self.switches.stuck |= 1 << p;
+        port.blocked = self.switches.blocked(p);
+        port.disconnect();
+        port.connect();
+        self.held.retain(|job| job.port != p);
+        self.update(bus);
     }
 
     /// PI is written, which only one that forgets it heeds, once.

@@ -19,13 +19,13 @@ const PORTS_AT: u64 = registers::LEN;
 const STORM_PAUSE: Duration = Duration::from_micros(100);
 
 impl AhciModel {
-    fn capabilities(&self) -> Capabilities {
+    pub(super) fn capabilities(&self) -> Capabilities {
         Capabilities(0)
             .with_ports_0based(u32::from(self.shape.ports) - 1)
             .with_slots_0based(u32::from(self.shape.slots) - 1)
             .with_speed(LINKED.speed())
             .with_override_busy(1)
-            .with_queued(self.shape.queued.into())
+            .with_queued((self.shape.queued && self.switches.is_capable).into())
             .with_wide(self.shape.wide.into())
     }
 
@@ -68,6 +68,8 @@ impl AhciModel {
             self.set_level(bus);
         } else if at(offset, registers::INTERRUPT_STATUS) {
             self.acknowledge(bus, value);
+        } else if at(offset, registers::CAPABILITIES) {
+            self.switches.is_capable |= Capabilities(value).queued() == 1;
         } else if at(offset, registers::PORTS) {
             self.write_ports(value);
         } else if at(offset, registers::HANDOFF) && self.shape.handoff {

@@ -5,6 +5,7 @@ use ring3_spec::ide::{BusMasterCommand, BusMasterStatus, PRD_BOUNDARY, Prd, cmd6
 
 use super::channel::{Engine, Phase};
 use super::controller::{IdeModel, is_cmd};
+use super::shape::Table;
 use crate::fault::Action;
 use crate::{Blocked, Bus};
 
@@ -28,6 +29,7 @@ impl IdeModel {
         match offset % u64::from(STRIDE) {
             0 => channel.master_command.0,
             2 => channel.master_status.with_simplex(self.shape.simplex.into()).0,
+            4..8 if self.shape.table == Table::Unreadable => 0,
             at @ 4..8 => channel.table.to_le_bytes()[at as usize - 4],
             1 if is_cmd(self) && c == 0 => {
                 self.mode.with_primary_interrupt(latched[0]).with_secondary_interrupt(latched[1]).0
@@ -199,6 +201,9 @@ impl IdeModel {
                 job.done += len;
             }
             if job.done == plan.bytes {
+                if self.shape.table == Table::Moves {
+                    channel.table = at as u32 + Prd::SIZE as u32;
+                }
                 return Ok(Walk::Done {
                     exhausted: region.is_last() && piece == region.bytes() as usize,
                 });

@@ -37,7 +37,7 @@ pub use super::ata::{
 };
 pub use chip::Chip;
 pub use controller::IdeModel;
-pub use shape::Shape;
+pub use shape::{Shape, Table};
 
 use ring3_device::Error;
 

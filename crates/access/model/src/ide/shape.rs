@@ -10,6 +10,17 @@ use crate::ata::{self, DriveShape, Link};
 use crate::options::{Options, duration, number};
 use ring3_device::Uri;
 
+/// What a bus master's table register reads as. [BMIDE 2.3]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// What was written.
+    Kept,
+    /// Zero.
+    Unreadable,
+    /// The end of the table that the last transfer has used.
+    Moves,
+}
+
 /// A controller and its drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -23,6 +34,8 @@ pub struct Shape {
     pub cdrom: bool,
     /// Whether only one of the two bus masters may be active at a time.
     pub simplex: bool,
+    /// What the bus masters' table registers read as.
+    pub table: Table,
     /// How long a reset of the drives takes.
     pub ready: Duration,
     /// When commands that are about data are done.
@@ -37,14 +50,15 @@ impl Default for Shape {
             drive: DriveShape::new(Link::Parallel { wide_cable: true }),
             cdrom: false,
             simplex: false,
+            table: Table::Kept,
             ready: Duration::ZERO,
             timing: Timing::Inline,
         }
     }
 }
 
-const KEYS: [&str; 9] =
-    ["chip", "disks", "dma", "udma", "cable", "cdrom", "simplex", "ready", "fault"];
+const KEYS: [&str; 10] =
+    ["chip", "disks", "dma", "udma", "cable", "cdrom", "simplex", "table", "ready", "fault"];
 
 /// The options of `uri` and the shape that they describe.
 pub(super) fn of_uri(uri: &Uri) -> Result<(Options<'_>, Shape), Error> {
@@ -80,6 +94,14 @@ fn of_options(options: &Options<'_>) -> Result<Shape, Error> {
         drive,
         cdrom: options.switch("cdrom", false)?,
         simplex: options.switch("simplex", false)?,
+        table: options.get("table", "kept, unreadable or moves", default.table, |text| {
+            Some(match text {
+                "kept" => Table::Kept,
+                "unreadable" => Table::Unreadable,
+                "moves" => Table::Moves,
+                _ => return None,
+            })
+        })?,
         ready: options.get("ready", "a time up to 60s, as 5ms", Duration::ZERO, duration)?,
         timing: options.timing()?,
     };
@@ -111,8 +133,8 @@ mod tests {
 
     #[test]
     fn values_that_make_no_sense_are_refused() {
-        for text in ["chip=via", "disks=5", "udma=7", "cable=60", "disks=4,cdrom=on", "multiple=3"]
-        {
+        let texts = "chip=via udma=7 disks=5 cable=60 disks=4,cdrom=on multiple=3 table=on";
+        for text in texts.split(' ') {
             assert!(shape(&format!("sim:ide,{text}")).is_err(), "{text}");
         }
     }

@@ -1,7 +1,7 @@
 //! Queue 0: commands to the controller itself, one at a time. [NVMe 3.3.1, 5]
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ring3_device::dma::{Arena, DmaBuffer};
 use ring3_device::ring::{CompletionRing, SubmissionRing};
@@ -15,6 +15,7 @@ use ring3_spec::nvme::{
 use super::checkpoint::{Checkpoint, Progress};
 use super::host_memory::Lent;
 use super::init;
+use super::pause::Pause;
 
 /// Entries of both admin rings.
 pub(super) const ENTRIES: u32 = 32;
@@ -33,6 +34,8 @@ pub(super) struct Admin {
     pub(super) completion: CompletionRing<DmaBuffer, COMPLETION_WORDS, PHASE_WORD, PHASE_BIT>,
     pub(super) stride: u32,
     pub(super) timeout: Duration,
+    /// How long commands may wait for the activation of firmware; zero if nobody has said.
+    pub(super) firmware_activation: Duration,
     /// Where identify structures and log pages come in.
     pub(super) page: DmaBuffer,
     pub(super) next_id: u16,
@@ -74,6 +77,7 @@ impl Admin {
             completion: CompletionRing::new(completion, ENTRIES)?,
             stride: cap.stride(),
             timeout,
+            firmware_activation: Duration::ZERO,
             page: arena.alloc(nvme::identify::SIZE, page)?.tagged("nvme admin data"),
             next_id: 0,
             armed: 0,
@@ -121,28 +125,46 @@ impl Admin {
     }
 
     /// Sends `command` and waits for its end: its result, or the status with which the device
-    /// refused it.
+    /// refused it. Time in which the controller activates new firmware does not count.
     pub(super) fn execute(&mut self, command: Submission) -> Result<Result<u32, Status>, Error> {
-        self.execute_within(command, self.timeout)
+        self.execute_for(command, self.timeout, true)
     }
 
-    /// The same with a time-out of its own.
+    /// The same with a time-out of its own, in which all time counts.
     pub(super) fn execute_within(
         &mut self,
         command: Submission,
         timeout: Duration,
+    ) -> Result<Result<u32, Status>, Error> {
+        self.execute_for(command, timeout, false)
+    }
+
+    fn execute_for(
+        &mut self,
+        command: Submission,
+        timeout: Duration,
+        waits_for_firmware: bool,
     ) -> Result<Result<u32, Status>, Error> {
         let id = self.next_id;
         self.next_id = (id + 1) % EVENT_IDS;
         // Until its end is taken. After an error the controller is reset.
         self.checkpoint.erase();
         self.send(command.with_id(id))?;
-        let end = poll_until(Deadline::after(timeout), "an admin command", || {
-            if let Some(entry) = self.take(Some(id)) {
-                return Ok(Some(entry));
+        let mut pause = Pause::default();
+        let end = loop {
+            let end = poll_until(Deadline::after(timeout), "an admin command", || {
+                if let Some(entry) = self.take(Some(id)) {
+                    return Ok(Some(entry));
+                }
+                let status = init::running_status(&self.registers)?;
+                pause.note(status.paused() == 1, Instant::now(), timeout);
+                Ok(None)
+            });
+            let excuses = || pause.excuses(Instant::now(), self.firmware_activation, timeout);
+            if !matches!(end, Err(Error::Timeout { .. })) || !waits_for_firmware || !excuses() {
+                break end?;
             }
-            init::running(&self.registers).map(|()| None)
-        })?;
+        };
         self.checkpoint.store(self.progress());
         self.acknowledge()?;
         Ok(if end.status().is_success() { Ok(end.result()) } else { Err(end.status()) })

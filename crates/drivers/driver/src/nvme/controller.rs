@@ -311,6 +311,7 @@ fn start(
     };
     let page = init::page_size(cap);
     let mut traits = ControllerFeatures::new(&controller, limits, page, version, (quirks, options));
+    admin.firmware_activation = traits.firmware_activation;
     if traits.identity.volatile_cache {
         // A cache that is switched off loses nothing. If the controller does not say, it is on.
         let value = admin.execute(Submission::get_feature(feature::VOLATILE_WRITE_CACHE))?;

@@ -198,6 +198,7 @@ impl Admin {
             completion: completion.claim(claims)?,
             stride,
             timeout: state.options.timeout,
+            firmware_activation: state.traits.firmware_activation,
             page,
             next_id: *next_id,
             armed: *armed,

@@ -1,6 +1,7 @@
 //! The controller's own registers: from a function to ports that may be used, and the reset of all
 //! of them.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ring3_device::dma::Dma;
@@ -14,7 +15,7 @@ use ring3_spec::ahci::{self, MAX_PORTS, port};
 
 use super::super::quirks::{HBA_32_BIT, HBA_43_BIT, HBA_LINK_STUCK, HBA_ONE_PORT, HBA_PORTS_OFF};
 use super::port::is_link_change;
-use crate::lifetime::{StopFailed, stop_function};
+use crate::lifetime::{StopFailed, lock, stop_function};
 
 /// Firmware gives the controller up within this, unless it says that it is busy. [AHCI 10.6.3]
 const HANDOFF_TIME: Duration = Duration::from_millis(25);
@@ -23,10 +24,14 @@ const HANDOFF_BUSY: Duration = Duration::from_secs(2);
 /// PCS in the configuration space of Intel's controllers: a bit for each port that is switched on.
 /// [ICH9 15.1.34]
 const PORTS_ON: u64 = 0x92;
-/// Ports whose links got stuck are off for this long, and have this long afterwards. [Linux,
+/// A port whose link got stuck is off for this long, and has this long afterwards. [Linux,
 /// ahci_avn_hardreset]
 const OFF_TIME: Duration = Duration::from_secs(1);
 const ON_TIME: Duration = Duration::from_millis(30);
+/// A drive that was noticed has a link within this; slow ones take about a second.
+const LINK: Duration = Duration::from_secs(4);
+/// The same where links get stuck, which is mended behind it.
+const LINK_UNLESS_STUCK: Duration = Duration::from_secs(1);
 
 /// A host bus adapter.
 pub(super) struct Hba {
@@ -40,6 +45,8 @@ pub(super) struct Hba {
     empty: u32,
     /// How it is otherwise than the specification.
     pub(super) quirks: Quirks,
+    /// Held while PCS is changed, which has a bit of each port.
+    switches: Mutex<()>,
 }
 
 impl Hba {
@@ -49,7 +56,9 @@ impl Hba {
         let registers = Self::registers(device)?;
         let capabilities = registers.read_alive(CAPABILITIES)?;
         let (implemented, ports) = (0, 0);
-        let mut hba = Self { registers, capabilities, implemented, ports, empty: 0, quirks };
+        let switches = Mutex::default();
+        let mut hba =
+            Self { registers, capabilities, implemented, ports, empty: 0, quirks, switches };
         hba.enable();
         hba.take_from_firmware();
         // Firmware writes these two once. They should survive a reset of the controller; those that
@@ -63,7 +72,7 @@ impl Hba {
             ports => ports,
         };
         // Whoever has stopped it before may have switched its ports off by that.
-        hba.switch_ports_on(device, false)?;
+        hba.switch_ports_on(device)?;
         hba.empty = hba.empty_ports();
         hba.reset(device)?;
         // More ports than CAP.NP says, or beyond the BAR: those that fit are used.
@@ -99,7 +108,8 @@ impl Hba {
             return Err(Error::Invalid(text.into()));
         }
         let capabilities = Capabilities(capabilities);
-        Ok(Self { registers, capabilities, implemented, ports, empty: 0, quirks })
+        let switches = Mutex::default();
+        Ok(Self { registers, capabilities, implemented, ports, empty: 0, quirks, switches })
     }
 
     /// Those of `ports` that the BAR has room for.
@@ -210,7 +220,7 @@ impl Hba {
         )?;
         self.enable();
         self.restore();
-        self.switch_ports_on(device, self.quirks.has(HBA_LINK_STUCK))
+        self.switch_ports_on(device)
     }
 
     /// Tells a controller that forgets it in a reset what firmware has told it.
@@ -223,23 +233,47 @@ impl Hba {
         }
     }
 
-    /// Switches the ports on that a reset of the controller may have switched off; if links
-    /// `are_stuck` behind it, all are off for a while first.
-    fn switch_ports_on(&self, device: &dyn Device, are_stuck: bool) -> Result<(), Error> {
+    /// Switches the ports on that a reset of the controller may have switched off.
+    fn switch_ports_on(&self, device: &dyn Device) -> Result<(), Error> {
         if !self.quirks.has(HBA_LINK_STUCK) && !self.quirks.has(HBA_PORTS_OFF) {
             return Ok(());
         }
         let ports = self.implemented & 0xffff;
+        let _held = lock(&self.switches);
         let before = device.config_read(PORTS_ON, 2);
-        if are_stuck {
-            device.config_write(PORTS_ON, 2, before & !ports)?;
-            std::thread::sleep(OFF_TIME);
-        }
-        if are_stuck || before & ports != ports {
+        if before & ports != ports {
             device.config_write(PORTS_ON, 2, before | ports)?;
             std::thread::sleep(ON_TIME);
         }
         Ok(())
+    }
+
+    /// Frees the link of port `index` if it may be stuck: the port is off for a while. What its
+    /// link is afterwards, a reset of it tells. False if links of the controller do not get stuck.
+    pub(super) fn free_link(&self, device: &dyn Device, index: u8) -> Result<bool, Error> {
+        let port = 1u32.checked_shl(index.into()).unwrap_or(0) & 0xffff;
+        if !self.quirks.has(HBA_LINK_STUCK) || port == 0 {
+            return Ok(false);
+        }
+        tracing::warn!(
+            "{} port {index}: its link is stuck: the port is switched off and on",
+            device.name()
+        );
+        let switch = |on: bool| {
+            let _held = lock(&self.switches);
+            let others = device.config_read(PORTS_ON, 2) & !port;
+            device.config_write(PORTS_ON, 2, if on { others | port } else { others })
+        };
+        switch(false)?;
+        std::thread::sleep(OFF_TIME);
+        switch(true)?;
+        std::thread::sleep(ON_TIME);
+        Ok(true)
+    }
+
+    /// The end of a wait for a link that starts now.
+    pub(super) fn link_deadline(&self) -> Deadline {
+        Deadline::after(if self.quirks.has(HBA_LINK_STUCK) { LINK_UNLESS_STUCK } else { LINK })
     }
 
     /// Lets interrupts of all ports out, or none.

@@ -30,8 +30,6 @@ pub(super) const NOTICE: Duration = Duration::from_millis(100);
 /// The same where nobody was noticed before either, just above the link's limit: whoever waits for
 /// a disk on another port does not wait for empty ones.
 pub(super) const NOTICE_AGAIN: Duration = Duration::from_millis(12);
-/// A drive that was noticed has a link within this; slow ones take about a second.
-const LINK: Duration = Duration::from_secs(4);
 /// PxCMD.ICC: active.
 const ACTIVE: u32 = 1;
 /// PxSCTL.IPM: no power saving of the link, which would look like an unplugged drive and costs
@@ -229,7 +227,7 @@ impl Port {
     pub(super) fn has_drive(&self, since: Deadline, notice: Duration) -> Result<bool, Error> {
         let found = poll_until(since, "the link to a drive (PxSSTS.DET)", || {
             let status = self.registers.read_alive(port::sata_status(self.index))?;
-            let nobody = status.detection() == 0 && LINK - since.remaining().min(LINK) >= notice;
+            let nobody = status.detection() == 0 && since.elapsed() >= notice;
             Ok((status.detection() == SataStatus::LINKED || nobody).then_some(status.detection()))
         })?;
         Ok(found == SataStatus::LINKED)
@@ -244,11 +242,6 @@ impl Port {
     /// Keeps the link at this generation or below, from its next reset on.
     pub(super) fn limit_speed(&mut self, generation: u32) {
         self.speed_limit = generation;
-    }
-
-    /// The end of a wait for a link that starts now.
-    pub(super) fn link_deadline() -> Deadline {
-        Deadline::after(LINK)
     }
 
     /// Waits until the drive is ready for commands, and says what it is. [AHCI 10.1.1, 3.3.9]

@@ -16,8 +16,7 @@ use ring3_device::{Deadline, Error};
 use ring3_spec::ata::Signature;
 
 use super::super::Identity;
-use super::super::quirks::HBA_LINK_STUCK;
-use super::port::{NOTICE, Port};
+use super::port::NOTICE;
 use super::queue::PortQueue;
 use super::recovery::OWN;
 use crate::disk::Controller as _;
@@ -114,7 +113,15 @@ impl PortQueue {
     /// without it, all that is in flight ends. One that was missing before is not waited for again,
     /// or each request to it would take as long.
     fn is_noticed(&mut self) -> Result<bool, Error> {
-        let mut noticed = self.port.has_drive(Port::link_deadline(), NOTICE);
+        let shared = &self.shared;
+        let mut noticed = self.port.has_drive(shared.hba.link_deadline(), NOTICE);
+        if matches!(noticed, Err(Error::Timeout { .. }))
+            && shared.hba.free_link(&*shared.device, self.port.index())?
+        {
+            self.port.cache.disturb();
+            self.port.comreset();
+            noticed = self.port.has_drive(shared.hba.link_deadline(), NOTICE);
+        }
         for _ in 0..RETURNS {
             if self.recovery.missing || !matches!(noticed, Ok(false)) {
                 break;
@@ -122,11 +129,11 @@ impl PortQueue {
             // In so long a time its power may have gone and come back.
             self.port.cache.disturb();
             self.port.comreset();
-            noticed = self.port.has_drive(Port::link_deadline(), self.shared.options.link_timeout);
+            noticed = self.port.has_drive(shared.hba.link_deadline(), shared.options.link_timeout);
         }
         match noticed {
-            // A link that stays without communication needs a reset of the controller.
-            Err(Error::Timeout { .. }) if !self.shared.hba.quirks.has(HBA_LINK_STUCK) => Ok(false),
+            // A link that stays without communication.
+            Err(Error::Timeout { .. }) => Ok(false),
             noticed => noticed,
         }
     }

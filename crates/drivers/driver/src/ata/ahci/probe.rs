@@ -54,7 +54,7 @@ pub(super) fn all(
         found.others.push(Port::new(hba.bar(), index, lists, 0)?);
         let Some(port) = found.others.last_mut() else { continue };
         port.begin();
-        let since = Port::link_deadline();
+        let since = hba.link_deadline();
         if hba.capabilities.staggered() == 1
             && port.has_drive(since, notice(hba, index)).unwrap_or(false)
         {
@@ -112,7 +112,7 @@ fn examine(
     port: &mut Port,
     since: Deadline,
 ) -> Result<Option<Disk>, Error> {
-    if !port.has_drive(since, notice(hba, port.index()))? {
+    if !has_drive(device, hba, port, since)? {
         return Ok(None);
     }
     kind(port.signature(Deadline::after(options.ready_timeout))?)?;
@@ -124,7 +124,7 @@ fn examine(
     }
     if identity.quirks.has(SLOW_LINK) && port.link_speed()? > 1 {
         port.limit_speed(1);
-        restart_drive(port, options)?;
+        restart_drive(hba, port, options)?;
         if port.link_speed()? > 1 {
             return Err(Error::Unsupported(
                 "its link must be kept at 1.5 Gbit/s, and the controller does not do that: attach \
@@ -134,7 +134,7 @@ fn examine(
         }
     }
     let power = if identity.cache && !identity.quirks.has(BROKEN_LOG_DIRECTORY) {
-        power_count(device, port, &data, options)?
+        power_count(device, hba, port, &data, options)?
     } else {
         PowerCount::UNKNOWN
     };
@@ -153,10 +153,27 @@ fn examine(
     Ok(Some(Disk { identity, level: if queued { Level::Queued } else { Level::Dma }, power }))
 }
 
+/// Whether there is a drive at `port`, whose link was started at `since`. A link that is stuck is
+/// freed first.
+fn has_drive(
+    device: &dyn Device,
+    hba: &Hba,
+    port: &mut Port,
+    since: Deadline,
+) -> Result<bool, Error> {
+    let noticed = port.has_drive(since, notice(hba, port.index()));
+    if !matches!(noticed, Err(Error::Timeout { .. })) || !hba.free_link(device, port.index())? {
+        return noticed;
+    }
+    port.comreset();
+    port.has_drive(hba.link_deadline(), NOTICE)
+}
+
 /// How often the drive at `port` was powered on. One that does not answer is reset, and is one that
 /// does not say.
 fn power_count(
     device: &dyn Device,
+    hba: &Hba,
     port: &mut Port,
     data: &Identify,
     options: &Options,
@@ -167,14 +184,14 @@ fn power_count(
     };
     let (name, index) = (device.name(), port.index());
     tracing::warn!("{name} port {index}: {error}; resetting the drive, which is not asked again");
-    restart_drive(port, options)?;
+    restart_drive(hba, port, options)?;
     Ok(PowerCount::UNKNOWN)
 }
 
 /// Resets the drive at `port` over its link; the port takes commands afterwards.
-fn restart_drive(port: &mut Port, options: &Options) -> Result<(), Error> {
+fn restart_drive(hba: &Hba, port: &mut Port, options: &Options) -> Result<(), Error> {
     port.begin_link_reset();
-    if !port.has_drive(Port::link_deadline(), NOTICE)? {
+    if !port.has_drive(hba.link_deadline(), NOTICE)? {
         return Err(Error::Gone);
     }
     port.end_link_reset()?;
