@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 use crate::dma::DmaBuffer;
-#[cfg(not(loom))]
 use crate::order::take_back;
 
 #[cfg(not(loom))]
