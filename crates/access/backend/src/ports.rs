@@ -269,6 +269,7 @@ mod tests {
             driver: None,
             driver_override: None,
             iommu_group: None,
+            numa_node: None,
             bars: Vec::new(),
             reset_methods: Vec::new(),
         }

@@ -28,6 +28,8 @@ pub struct Function {
     pub driver_override: Option<String>,
     /// Its IOMMU group; `None` without an IOMMU.
     pub iommu_group: Option<u32>,
+    /// The node of memory that it is nearest to, on machines with several.
+    pub numa_node: Option<u32>,
     /// Its base address registers, at most six.
     pub bars: Vec<Resource>,
     /// How the kernel can reset it, best first; empty if it cannot.
@@ -68,6 +70,8 @@ impl Function {
             iommu_group: host
                 .link(&format!("{directory}/iommu_group"))
                 .and_then(|group| group.parse().ok()),
+            // -1 where there is one node, or nobody knows.
+            numa_node: text("numa_node").and_then(|node| node.parse().ok()),
             bars: parse_resources(&text("resource").unwrap_or_default()),
             reset_methods: text("reset_method")
                 .unwrap_or_default()

@@ -31,6 +31,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("hosted-disk", include_str!("../../../../lab/scenarios/hosted-disk.toml")),
     ("no-iommu", include_str!("../../../../lab/scenarios/no-iommu.toml")),
     ("nvme", include_str!("../../../../lab/scenarios/nvme.toml")),
+    ("numa", include_str!("../../../../lab/scenarios/numa.toml")),
     ("pc-ide", include_str!("../../../../lab/scenarios/pc-ide.toml")),
     ("processors", include_str!("../../../../lab/scenarios/processors.toml")),
     ("queues", include_str!("../../../../lab/scenarios/queues.toml")),

@@ -29,7 +29,7 @@ mod warden;
 
 use std::sync::Arc;
 
-use ring3_device::dma::{Arena, Dma, StaticIommu};
+use ring3_device::dma::{Arena, Dma, StaticIommu, on_node};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
 use ring3_pci::{Address, Function, Host, Obstacle};
@@ -61,14 +61,14 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Uio, Error> {
         .map_err(|error: ring3_pci::AddressError| Error::Claim(error.to_string()))?;
     let host = Host::this();
     let mut claim = Claim::open(&host, address, options.unprotected)?;
-    let (memory, physical) = huge::allocate(&host, address, options.arena, options.below)?;
+    let function = Function::read(&host, address).map_err(|obstacle| blocked(address, obstacle))?;
+    let (memory, physical) = on_node(function.numa_node, || {
+        huge::allocate(&host, address, options.arena, options.below)
+    })?;
     claim.guard(&memory)?;
     let reachable = physical..=physical + memory.len() as u64 - 1;
     let dma = Dma::new(Arena::new(memory, physical), Arc::new(StaticIommu::identity(reachable)));
-    let has_pin = Function::read(&host, address)
-        .map_err(|obstacle| blocked(address, obstacle))?
-        .has_pin(&host);
-    let limits = IrqLimits { intx: has_pin.into(), ..IrqLimits::default() };
+    let limits = IrqLimits { intx: function.has_pin(&host).into(), ..IrqLimits::default() };
     Ok(Uio { claim: Arc::new(claim), dma, irqs: Irqs::new(limits) })
 }
 

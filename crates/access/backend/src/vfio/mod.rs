@@ -36,10 +36,10 @@ mod window;
 
 use std::sync::Arc;
 
-use ring3_device::dma::{Arena, Dma, Iommu, Region};
+use ring3_device::dma::{Arena, Dma, Iommu, Region, on_node};
 use ring3_device::irq::{Irq, IrqKind, IrqLimits};
 use ring3_device::{Bar, BarInfo, Device, Error};
-use ring3_pci::{Address, Host};
+use ring3_pci::{Address, Function, Host};
 use vfio_bindings::bindings::vfio::{VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX};
 
 use crate::irqs::Irqs;
@@ -84,12 +84,16 @@ pub fn open(uri: &Uri, options: OpenOptions) -> Result<Vfio, Error> {
     let opened = way::open(&Host::this(), address, way)?;
     let iommu = opened.way.iommu();
     let claim = Arc::new(Claim::new(address, direct_ports, opened)?);
-    if options.memory.is_none() {
-        // All of it is pinned at once.
-        options.memory =
-            Some(Arc::new(Region::pinned(options.arena.next_multiple_of(iommu.page_size()))?));
-    }
-    let dma = Dma::new(map_arena(&*iommu, claim.name(), &options)?, iommu).below(options.below);
+    // All of it is pinned at once, so that it is there afterwards, and where it shall be.
+    let node = Function::read(&Host::this(), address).ok().and_then(|found| found.numa_node);
+    let arena = on_node(node, || {
+        if options.memory.is_none() {
+            let bytes = options.arena.next_multiple_of(iommu.page_size());
+            options.memory = Some(Arc::new(Region::pinned(bytes)?));
+        }
+        map_arena(&*iommu, claim.name(), &options)
+    })?;
+    let dma = Dma::new(arena, iommu).below(options.below);
     let (removal, errors) =
         (irq::event(&claim, VFIO_PCI_REQ_IRQ_INDEX)?, irq::event(&claim, VFIO_PCI_ERR_IRQ_INDEX)?);
     Ok(Vfio { dma, irqs: Irqs::new(irq::limits(&claim)), removal, errors, claim })

@@ -83,8 +83,19 @@ fn a_kernel_that_is_locked_down_stands_in_the_way_of_uio_alone() {
 }
 
 #[test]
+fn a_function_of_no_node_has_none() {
+    let machine = ready();
+    machine.file(&format!("sys/devices/pci0000:00/{DISK}/numa_node"), "-1\n");
+    let function = Function::read(&machine.host(), DISK.parse().unwrap()).unwrap();
+    assert_eq!(function.numa_node, None);
+}
+
+#[test]
 fn a_function_is_read_with_all_that_is_known_of_it() {
-    let function = Function::read(&ready().host(), DISK.parse().unwrap()).unwrap();
+    let machine = ready();
+    machine.file(&format!("sys/devices/pci0000:00/{DISK}/numa_node"), "1\n");
+    let function = Function::read(&machine.host(), DISK.parse().unwrap()).unwrap();
+    assert_eq!(function.numa_node, Some(1));
     assert_eq!(
         (function.iommu_group, function.bars[0].size, function.reset_methods.len()),
         (Some(7), 0x4000, 2)
