@@ -296,17 +296,15 @@ fn as_many_queues_open_as_the_controller_grants_and_no_more() {
     assert!(disk.open_queue(4).is_ok());
 }
 
-#[test]
-fn queues_work_side_by_side_in_their_threads() {
-    let bench = bench(",queues=4,delay=50us");
+/// Writes and reads from a thread for each of `queues` queues, while `meanwhile` is done.
+fn work_side_by_side(bench: &Bench, (queues, rounds): (u64, u64), meanwhile: impl FnOnce()) {
     std::thread::scope(|scope| {
-        for part in 0..4u64 {
-            let (bench, disk) = (&bench, bench.disk());
+        for part in 0..queues {
+            let disk = bench.disk();
             scope.spawn(move || {
                 let mut queue = disk.open_queue(8).unwrap();
-                for round in 0..40 {
-                    let lba = part * 1000 + round;
-                    let byte = (part * 40 + round) as u8;
+                for round in 0..rounds {
+                    let (lba, byte) = (part * 1000 + round, (part * rounds + round) as u8);
                     assert_eq!(
                         execute(&mut *queue, Request::write(1, lba, 1, bench.filled(512, byte))).0,
                         Ok(())
@@ -317,7 +315,27 @@ fn queues_work_side_by_side_in_their_threads() {
                 }
             });
         }
+        meanwhile();
     });
+}
+
+#[test]
+fn queues_work_side_by_side_in_their_threads() {
+    work_side_by_side(&bench(",queues=4,delay=50us"), (4, 40), || ());
+}
+
+#[test]
+fn sixty_four_queues_with_a_vector_each_work_side_by_side_and_outlive_resets() {
+    let options = Options { max_queues: 64, poll: Duration::ZERO, ..Options::default() };
+    let bench = bench_with(",queues=64,vectors=65,delay=200us", options);
+    assert_eq!(bench.disk().max_queues(), 64);
+    work_side_by_side(&bench, (64, 20), || {
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(5));
+            bench.controller.reset().unwrap();
+        }
+    });
+    assert_eq!(bench.handle.counters().enables, 4);
 }
 
 #[test]
