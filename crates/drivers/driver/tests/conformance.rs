@@ -85,6 +85,8 @@ cases! { conforms;
         ("sim:nvme,mpsmin=1,sgl=off", default(), 1000) ("sim:nvme,mpsmin=4", default(), 500);
     namespaces_beside_some_of_other_command_sets_conform:
         ("sim:nvme,namespaces=3,sets=nvm+zoned+nvm", default(), 500);
+    blocks_with_protection_information_of_each_type_conform:
+        ("sim:nvme,namespaces=3,block=512p1+4096p2+512p3", default(), 500);
     several_namespaces_conform: ("sim:nvme,namespaces=2", default(), 1000);
     the_pin_conforms: ("sim:nvme", by(IrqKind::Intx), 1000);
     message_signalled_interrupts_conform: ("sim:nvme", by(IrqKind::Msi), 1000);

@@ -131,6 +131,24 @@ fn a_disk_that_was_resumed_conforms() {
 }
 
 #[test]
+fn a_namespace_with_protection_information_keeps_it_with_the_next_driver() {
+    let mut first = first(",block=512p1", Options::default());
+    let mut queue = first.queue();
+    succeed(&mut *queue, Request::write(1, 5, 1, first.buffer(0x5a)));
+    drop(queue);
+    let saved = first.controller.detach().unwrap();
+    // A version that does not know of it must not go on with it.
+    assert!(through_json(&saved).read::<serde_json::Value>("nvme controller", 2).is_err());
+    let controller = Controller::resume(Successor::of(&first.device), None, &saved).unwrap();
+    let disk = controller.disk(1).unwrap();
+    let report = conformance::run(
+        &*disk,
+        &conformance::Options { requests: 200, depth: 16, patience: Duration::from_secs(20) },
+    );
+    assert!(report.passed(), "{report}");
+}
+
+#[test]
 fn a_queue_changes_hands_many_times_and_its_rings_begin_many_laps() {
     let first = first("", Options::default());
     let (disk, mut queue) = (first.controller.disk(1).unwrap(), first.queue());

@@ -55,6 +55,7 @@ fn nothing_is_repeated_on_a_namespace_that_is_another_one() {
         Change::Attached(shape(64 << 20, 12)),
         Change::Attached(shape(32 << 20, 9)),
         Change::Attached(NamespaceShape { metadata: 8, ..shape(64 << 20, 9) }),
+        Change::Attached(NamespaceShape { metadata: 8, protection: 1, ..shape(64 << 20, 9) }),
         Change::Attached(NamespaceShape { read_only: true, ..shape(64 << 20, 9) }),
         Change::Unique([2; 24]),
     ];

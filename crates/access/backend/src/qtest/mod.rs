@@ -21,7 +21,7 @@
 //! direction), `rate` (bytes a second) and `commands` (a second); with `rate=1` a disk hangs,
 //! NVMe's from the second command on.
 //!
-//! For `nvme`: `namespaces` (1), `block`, `meta` and `zoned` (lists with colons: `block=512:4096`),
+//! For `nvme`: `namespaces` (1), `block`, `meta`, `protection` and `zoned` (lists with colons: `block=512:4096`),
 //! `queues` (8). For `ich9-ahci`, `piix3-ide`, `piix4-ide` and `cmd646-ide`: `disks` (1; an AHCI
 //! port each, or master and slave of the first and then of the second channel), `cdrom=on` (an
 //! ATAPI drive in the place after them), `rotation` (1: does not rotate), `physical` (bytes of a

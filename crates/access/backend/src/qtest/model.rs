@@ -146,8 +146,8 @@ impl Model {
 
     /// A controller with `namespaces`, each a disk.
     ///
-    /// `block`, `meta` (bytes of a block and of its metadata) and `zoned` (1: a zoned namespace)
-    /// are lists with colons, one for each namespace, the last for the rest.
+    /// `block`, `meta` (bytes of a block and of its metadata), `protection` (the type of its
+    /// protection information) and `zoned` (1: a zoned namespace) are lists with colons, one for each namespace, the last for the rest.
     fn nvme(&mut self, uri: &Uri) -> Result<(), Error> {
         let queues = bounded(uri, "queues", 8, 1..=255)?;
         self.vectors = queues as u16 + 1;
@@ -158,18 +158,19 @@ impl Model {
         ];
         self.device(
             uri,
-            &[&disk::KEYS[..], &["namespaces", "block", "meta", "zoned", "queues"]].concat(),
+            &[&disk::KEYS[..], &["namespaces", "queues"], &FORMAT_KEYS].concat(),
             &own,
         );
         let namespaces = bounded(uri, "namespaces", 1, 1..=256)? as usize;
         self.disks(uri, namespaces)?;
-        let (blocks, metas, zoned) =
-            (list(uri, "block", 512)?, list(uri, "meta", 0)?, list(uri, "zoned", 0)?);
+        let (blocks, metas) = (list(uri, "block", 512)?, list(uri, "meta", 0)?);
+        let (kinds, zoned) = (list(uri, "protection", 0)?, list(uri, "zoned", 0)?);
         for i in 0..namespaces {
-            let (block, meta) = (nth(&blocks, i), nth(&metas, i));
+            let (block, meta, kind) = (nth(&blocks, i), nth(&metas, i), nth(&kinds, i));
             let zoned = if nth(&zoned, i) == 1 { ",zoned=on" } else { "" };
-            let format =
-                format!("logical_block_size={block},physical_block_size={block},ms={meta}{zoned}");
+            let format = format!(
+                "logical_block_size={block},physical_block_size={block},ms={meta},pi={kind}{zoned}"
+            );
             self.args.extend([
                 "-device".into(),
                 format!("nvme-ns,bus={DEVICE},drive=disk{i},nsid={},{format}", i + 1),
@@ -304,6 +305,9 @@ fn list(uri: &Uri, key: &str, default: u64) -> Result<Vec<u64>, Error> {
         ))
     })
 }
+
+/// What is said of each namespace of an NVMe controller.
+const FORMAT_KEYS: [&str; 4] = ["block", "meta", "protection", "zoned"];
 
 /// The value for namespace `index`; the last one stands for all that follow.
 fn nth(values: &[u64], index: usize) -> u64 {

@@ -50,6 +50,14 @@ impl SimHandle<NvmeModel> {
         self.with(|model, _| model.serial = Some(serial.into()));
     }
 
+    /// A write to block `from` of namespace `id` has gone to block `to` instead, with its metadata.
+    pub fn misplace(&self, id: u32, from: u64, to: u64) {
+        self.with(|model, _| {
+            let place = model.namespaces.get_mut(id.wrapping_sub(1) as usize);
+            place.into_iter().for_each(|namespace| namespace.misplace(from, to));
+        });
+    }
+
     /// Changes namespace `id`, and says so; nothing if there is none.
     pub fn change(&self, id: u32, change: Change) {
         self.with(|model, bus| {

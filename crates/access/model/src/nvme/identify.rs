@@ -160,6 +160,10 @@ impl NvmeModel {
         if shape.metadata > 0 {
             namespace.set_metadata_capabilities(SEPARATE_METADATA);
         }
+        if shape.protection > 0 {
+            // DPC: all three types, in the first or in the last bytes.
+            namespace.set_protection_capabilities(0x1f).set_protection(shape.protection);
+        }
         if shape.read_only {
             namespace.set_attributes(Namespace::WRITE_PROTECTED);
         }

@@ -25,6 +25,7 @@ mod logs;
 mod namespace;
 mod power;
 mod process;
+mod protection;
 mod prp;
 mod queue;
 mod quirk;
@@ -95,7 +96,7 @@ const COMMANDS: [CommandName; 15] = [
 /// Opens `sim:nvme`.
 ///
 /// Options, besides those of [every model](super): `size=64M` (of each namespace), `namespaces=1`,
-/// `block=512` (or `4096`, `512m8` with metadata, `512+4096` one for each namespace), `sets=nvm`
+/// `block=512` (or `4096`, `512m8` with metadata, `512p1` with protection information, `512+4096` one for each namespace), `sets=nvm`
 /// (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`,
 /// `mtfa=0us` (with notices of the activation of firmware), `noiob=0` (blocks), `hmb=0`,
 /// `hmb-min=0`, `hmb-piece=0`, `hmb-pieces=0` and `hmb-miss=50us` (what it asks for of the host's

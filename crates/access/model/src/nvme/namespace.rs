@@ -1,8 +1,9 @@
 //! A namespace: its medium, its cache, and the commands that read and write them. [NVMe-NVM 3.3]
 
-use ring3_spec::nvme::{DsmRange, Status, Submission};
+use ring3_spec::nvme::{DsmRange, ProtectionCheck, Status, Submission};
 
 use super::data;
+use super::protection::Protection;
 use super::prp::Pages;
 use super::shape::NamespaceShape;
 use crate::Bus;
@@ -12,6 +13,7 @@ pub(super) struct Namespace {
     pub(super) shape: NamespaceShape,
     pub(super) medium: Medium,
     metadata: Option<Store>,
+    protection: Option<Protection>,
     /// NGUID and EUI64.
     pub(super) unique: [u8; 24],
     /// It is attached to the controller.
@@ -37,7 +39,10 @@ impl Namespace {
         Self {
             shape,
             medium: Medium::new(shape.bytes, shape.block_shift, cache),
-            metadata: (shape.metadata > 0).then(|| Store::new(blocks * u64::from(shape.metadata))),
+            metadata: (shape.metadata > 0 && shape.protection == 0)
+                .then(|| Store::new(blocks * u64::from(shape.metadata))),
+            protection: (shape.protection > 0)
+                .then(|| Protection::new(shape.protection, blocks, 1 << shape.block_shift)),
             unique: [0; 24],
             attached: true,
         }
@@ -47,10 +52,20 @@ impl Namespace {
     pub(super) fn resize(&mut self, bytes: u64) {
         self.shape.bytes = bytes;
         self.medium.resize(bytes);
+        let blocks = self.medium.blocks();
+        self.protection.iter_mut().for_each(|protection| protection.resize(blocks));
     }
 
     pub(super) fn blocks(&self) -> u64 {
         self.medium.blocks()
+    }
+
+    /// Block `to` becomes what block `from` is, with its protection information.
+    pub(super) fn misplace(&mut self, from: u64, to: u64) {
+        let mut data = vec![0; 1 << self.shape.block_shift];
+        self.medium.peek(from << self.shape.block_shift, &mut data);
+        self.medium.poke(to << self.shape.block_shift, &data);
+        self.protection.iter_mut().for_each(|protection| protection.misplace(from, to));
     }
 
     /// Read. [NVMe-NVM 3.3.4]
@@ -61,6 +76,10 @@ impl Namespace {
         how: Transfer,
     ) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
+        if let Some(protection) = &self.protection {
+            protection.admit(command)?;
+            protection.check(&self.medium, command)?;
+        }
         let mut first = None;
         data::for_each(bus, command, how.pages, len, |iova, offset, piece| {
             first.get_or_insert(iova);
@@ -90,6 +109,7 @@ impl Namespace {
     ) -> Result<u64, Status> {
         let (at, len) = self.locate(command, how.most)?;
         self.check_writable()?;
+        self.protection.as_ref().map_or(Ok(()), |protection| protection.admit(command))?;
         self.medium.begin(command.lba(), command.blocks().into());
         data::for_each(bus, command, how.pages, len, |iova, offset, piece| {
             self.medium
@@ -101,6 +121,7 @@ impl Namespace {
                 .write(at, len, |done, bytes| bus.read(command.0[2] + done as u64, bytes))
                 .map_err(blocked)?;
         }
+        self.protect(command);
         if how.corrupt {
             let mut byte = [0];
             self.medium.peek(at, &mut byte);
@@ -119,7 +140,12 @@ impl Namespace {
         let (lba, blocks) = (command.lba(), u64::from(command.blocks()));
         self.check(lba, blocks)?;
         self.check_writable()?;
+        if command.protection_check() != ProtectionCheck::NONE {
+            // [NVMe-NVM 3.3.8, PRINFO]
+            return Err(Status::INVALID_PROTECTION_INFO.with_do_not_retry());
+        }
         self.medium.zero(lba, blocks, command.fua() || !cached);
+        self.protect(command);
         Ok(())
     }
 
@@ -148,6 +174,9 @@ impl Namespace {
                 if pass {
                     self.check_writable()?;
                     self.medium.zero(lba, blocks.into(), !how.cached);
+                    if let Some(protection) = &mut self.protection {
+                        protection.forget(lba, blocks.into());
+                    }
                 }
             }
         }
@@ -161,6 +190,19 @@ impl Namespace {
 
     pub(super) fn lose_power(&mut self) {
         self.medium.lose_power();
+        if let Some(protection) = &mut self.protection {
+            protection.lose_power(&self.medium);
+        }
+    }
+
+    /// The protection information of blocks that `command` has written. Without the action it would
+    /// be the host's, which has given none: what was there stays.
+    fn protect(&mut self, command: &Submission) {
+        if let Some(protection) = &mut self.protection
+            && command.protection_action()
+        {
+            protection.make(&self.medium, command);
+        }
     }
 
     /// First byte and length of a transfer.

@@ -9,6 +9,7 @@ use ring3_spec::nvme::registers::Version;
 
 use super::host_memory::{MOST_PIECES, Wanted};
 use super::power::Sleep;
+use super::protection;
 use super::quirk::{QUIRKS, Quirk};
 use crate::Timing;
 use crate::options::{Options, duration, number};
@@ -23,6 +24,8 @@ pub struct NamespaceShape {
     pub block_shift: u32,
     /// Metadata bytes of a block, in a buffer of their own: 0 to 64.
     pub metadata: u16,
+    /// The type of its protection information, 1 to 3, which is its metadata; 0 for none.
+    pub protection: u8,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Its I/O command set, as `ring3_spec::nvme::identify::csi` numbers them. Of others than NVM,
@@ -89,6 +92,7 @@ impl Default for Shape {
             bytes: 64 << 20,
             block_shift: 9,
             metadata: 0,
+            protection: 0,
             read_only: false,
             command_set: csi::NVM,
         };
@@ -288,10 +292,11 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
         number(text).filter(|n| (1..=1024).contains(n))
     })?;
     let wants = "512, 4096 or another power of two up to 65536, with m8 behind it for 8 bytes of \
-                 metadata; one for each namespace with + between";
-    let formats =
-        options.get("block", wants, vec![(9, 0)], |text| text.split('+').map(format).collect())?;
-    let largest = formats.iter().map(|&(shift, _)| 1 << shift).max().unwrap_or(512);
+                 metadata, or p1, p2 or p3 for protection information of that type; one for each \
+                 namespace with + between";
+    let formats = options
+        .get("block", wants, vec![(9, 0, 0)], |text| text.split('+').map(format).collect())?;
+    let largest = formats.iter().map(|&(shift, ..)| 1 << shift).max().unwrap_or(512);
     let bytes = options.get(
         "size",
         "bytes of each namespace, whole blocks up to 1T, as 64M",
@@ -305,10 +310,11 @@ fn namespaces(options: &Options<'_>) -> Result<Vec<NamespaceShape>, Error> {
     let sets = options
         .get("sets", wants, vec![csi::NVM], |text| text.split('+').map(command_set).collect())?;
     let read_only = options.switch("readonly", false)?;
-    let shape = |((block_shift, metadata), command_set)| NamespaceShape {
+    let shape = |((block_shift, metadata, protection), command_set)| NamespaceShape {
         bytes,
         block_shift,
         metadata,
+        protection,
         read_only,
         command_set,
     };
@@ -331,13 +337,18 @@ fn command_set(text: &str) -> Option<u8> {
     }
 }
 
-/// `512`, `4096` or, with 8 bytes of metadata, `512m8`.
-fn format(text: &str) -> Option<(u32, u16)> {
-    let (block, metadata) = text.split_once('m').unwrap_or((text, "0"));
+/// `512`, `4096` or, with 8 bytes of metadata, `512m8`, or with protection information of a type,
+/// `512p1`.
+fn format(text: &str) -> Option<(u32, u16, u8)> {
+    let (text, kind) = text.split_once('p').unwrap_or((text, "0"));
+    let kind = number(kind).filter(|kind| *kind <= 3)?;
+    let own = if kind > 0 { "8" } else { "0" };
+    let (block, metadata) = text.split_once('m').unwrap_or((text, own));
     let block =
         number(block).filter(|block| block.is_power_of_two() && (512..=65536).contains(block))?;
     let metadata = number(metadata).filter(|bytes| *bytes <= 64)?;
-    Some((block.ilog2(), metadata as u16))
+    let is_sound = kind == 0 || metadata == protection::SIZE;
+    is_sound.then_some((block.ilog2(), metadata as u16, kind as u8))
 }
 
 /// Opens the shape that `uri` describes.
@@ -363,10 +374,10 @@ mod tests {
 
     #[test]
     fn each_namespace_has_its_format_and_the_last_one_repeats() {
-        let shape = shape("sim:nvme,namespaces=4,block=512+512m8+4096").unwrap();
+        let shape = shape("sim:nvme,namespaces=4,block=512+512m8+4096p1").unwrap();
         let formats: Vec<_> =
-            shape.namespaces.iter().map(|n| (n.block_shift, n.metadata)).collect();
-        assert_eq!(formats, [(9, 0), (9, 8), (12, 0), (12, 0)]);
+            shape.namespaces.iter().map(|n| (n.block_shift, n.metadata, n.protection)).collect();
+        assert_eq!(formats, [(9, 0, 0), (9, 8, 0), (12, 8, 1), (12, 8, 1)]);
     }
 
     #[test]
@@ -387,6 +398,8 @@ mod tests {
         for text in [
             "queues=0",
             "block=1000",
+            "block=512p4",
+            "block=512m16p1",
             "size=1",
             "mdts=13",
             "cache=maybe",

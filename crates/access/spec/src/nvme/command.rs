@@ -26,6 +26,9 @@ const _: () = assert!(size_of::<Submission>() == 64);
 const SGL: u64 = 1 << 14;
 /// FUA of read, write and write zeroes, in command dword 12. [NVMe-NVM 3.3.6]
 const FUA: u32 = 1 << 30;
+/// PRACT of read, write and write zeroes, in command dword 12: the controller makes the protection
+/// information, or takes it off. [NVMe-NVM 3.3.4, PRINFO]
+const PROTECTION_ACTION: u32 = 1 << 29;
 /// Deallocate of write zeroes, in command dword 12. [NVMe-NVM 3.3.8]
 const DEALLOCATE: u32 = 1 << 25;
 /// Attribute "deallocate" of dataset management, in command dword 11. [NVMe-NVM 3.3.3]
@@ -319,6 +322,37 @@ impl Transfer {
     }
 }
 
+/// Where PRCHK lies in command dword 12.
+const PROTECTION_CHECK: u32 = 26;
+
+/// What of a block's protection information the controller checks. [NVMe-NVM 5.3.3, PRCHK]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtectionCheck(u32);
+
+impl ProtectionCheck {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// The checksum of its data.
+    pub const GUARD: Self = Self(1 << 2);
+    /// The checksum, and the number that says where the block lies.
+    pub const GUARD_AND_REFERENCE: Self = Self(1 << 2 | 1 << 0);
+
+    /// Whether the checksum is checked.
+    pub const fn guard(self) -> bool {
+        self.0 & 1 << 2 != 0
+    }
+
+    /// Whether the application tag is.
+    pub const fn application(self) -> bool {
+        self.0 & 1 << 1 != 0
+    }
+
+    /// Whether the reference tag is.
+    pub const fn reference(self) -> bool {
+        self.0 & 1 << 0 != 0
+    }
+}
+
 /// Commands of the NVM command set. [NVMe-NVM 3.3]
 impl Submission {
     /// Read or write (`opcode`) of `blocks` (1 to 65536) from `lba` on, through to the medium if
@@ -326,6 +360,30 @@ impl Submission {
     #[inline]
     pub const fn transfer(opcode: u8, namespace: u32, lba: u64, blocks: u32, fua: bool) -> Self {
         Transfer::new(opcode, namespace).of(0, lba, blocks.wrapping_sub(1) as u16 as u64, fua)
+    }
+
+    /// The same read, write or write zeroes of blocks with protection information, which the
+    /// controller makes, or checks as `check` says and takes off. `reference` is the reference tag
+    /// of the first block. [NVMe-NVM 3.3.4, 5.3.3]
+    pub const fn with_protection(self, check: ProtectionCheck, reference: u32) -> Self {
+        let prinfo = PROTECTION_ACTION | check.0 << PROTECTION_CHECK;
+        self.with_dword(12, self.dword(12) | prinfo).with_dword(14, reference)
+    }
+
+    /// Read, write and write zeroes: whether the controller makes or takes off the protection
+    /// information.
+    pub const fn protection_action(&self) -> bool {
+        self.dword(12) & PROTECTION_ACTION != 0
+    }
+
+    /// Read, write and write zeroes: what of the protection information is checked.
+    pub const fn protection_check(&self) -> ProtectionCheck {
+        ProtectionCheck(self.dword(12) >> PROTECTION_CHECK & 7)
+    }
+
+    /// Read, write and write zeroes: the reference tag of the first block.
+    pub const fn reference_tag(&self) -> u32 {
+        self.dword(14)
     }
 
     /// Flush. [NVMe 7.2]

@@ -14,6 +14,9 @@ pub mod cns {
     /// Namespace identification descriptors; see [`command_set`](super::command_set). [NVMe
     /// 5.1.13.2.3]
     pub const DESCRIPTORS: u8 = 0x03;
+    /// Of a namespace: what its formats have beyond [`LbaFormat`](super::LbaFormat); see
+    /// [`ExtendedFormat::of`](super::ExtendedFormat::of). [NVMe-NVM 4.1.5.3]
+    pub const NAMESPACE_NVM: u8 = 0x05;
     /// [`NvmLimits`](super::NvmLimits), since version 2.0. [NVMe-NVM 4.1.5.4]
     pub const CONTROLLER_NVM: u8 = 0x06;
 }
@@ -62,6 +65,8 @@ layout! {
         retry_delay_2, set_retry_delay_2: u16 @ 130;
         /// CRDT3: the third.
         retry_delay_3, set_retry_delay_3: u16 @ 132;
+        /// CTRATT: see the `ATTRIBUTE_` constants.
+        attributes, set_attributes: u32 @ 96;
         /// CNTRLTYPE: 1 is an I/O controller.
         controller_type, set_controller_type: u8 @ 111;
         /// OACS: optional admin commands.
@@ -112,6 +117,8 @@ layout! {
 impl Controller {
     /// ONCS: dataset management.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// CTRATT: LBA formats have an extension ([`ExtendedFormat`]).
+    pub const ATTRIBUTE_EXTENDED_FORMATS: u32 = 1 << 15;
     /// ONCS: write zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
 
@@ -313,6 +320,11 @@ impl Namespace {
             .filter(|_| self.format_index() <= self.formats_0based() as usize)
     }
 
+    /// DPS: the type of its protection information, 1 to 3; 0 if there is none.
+    pub const fn protection_type(&self) -> u8 {
+        self.protection() & 7
+    }
+
     /// NGUID and EUI64, one behind the other, each zero if there is none.
     pub fn unique(&self) -> [u8; 24] {
         core::array::from_fn(|index| self.0[104 + index])
@@ -342,6 +354,24 @@ fields! {
         data_shift, with_data_shift: 23..=16;
         /// RP: relative performance, 0 is best.
         performance, with_performance: 25..=24;
+    }
+}
+
+fields! {
+    /// What a format has beyond [`LbaFormat`]. [NVMe-NVM 4.1.5.3, ELBAF]
+    pub struct ExtendedFormat(u32) {
+        /// STS: bits of the reference tag's place that are a storage tag.
+        storage_tag_bits, with_storage_tag_bits: 6..=0;
+        /// PIF: the kind of guard; 0 has 16 bits.
+        guard, with_guard: 8..=7;
+    }
+}
+
+impl ExtendedFormat {
+    /// That of format `index`, 0 to 63, of the namespace that `structure` (CNS 05h) is about.
+    pub fn of(structure: &[u8; SIZE], index: usize) -> Self {
+        let at = 12 + 4 * (index % Namespace::FORMATS);
+        Self(u32::from_le_bytes(core::array::from_fn(|byte| structure[at + byte])))
     }
 }
 

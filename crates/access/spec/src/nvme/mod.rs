@@ -18,7 +18,7 @@ pub mod opcode;
 pub mod registers;
 mod status;
 
-pub use command::{DsmRange, Submission, Transfer};
+pub use command::{DsmRange, ProtectionCheck, Submission, Transfer};
 pub use completion::{Completion, PHASE_BIT, PHASE_WORD, Success};
 pub use status::Status;
 

@@ -4,6 +4,7 @@ use ring3_class::block::{Data, Info, IoError, Operation, Request};
 use ring3_spec::nvme::opcode::nvm;
 use ring3_spec::nvme::{DsmRange, Submission, Transfer};
 
+use super::protection::Protection;
 use super::prp::Lists;
 
 /// Makes the commands of one queue.
@@ -15,6 +16,7 @@ pub(super) struct Encoder {
     lists: Lists,
     /// The controller takes SGLs.
     sgl: bool,
+    protection: Protection,
 }
 
 /// The smallest page of a controller.
@@ -100,7 +102,23 @@ impl Encoder {
             limits: Limits::of(info),
             lists,
             sgl,
+            protection: Protection::None,
         }
+    }
+
+    /// The same for a namespace that has `protection`, of whose requests none goes [the short
+    /// way](Self::page_transfer).
+    pub(super) fn protected(mut self, protection: Protection) -> Self {
+        self.protection = protection;
+        if protection.is_any() {
+            self.limits.page_end = 0;
+        }
+        self
+    }
+
+    /// Whether its commands may have a reference tag.
+    pub(super) fn is_protected(&self) -> bool {
+        self.protection.is_any()
     }
 
     /// No request is in order from now on, so that none goes [the short way](Self::page_transfer)
@@ -147,10 +165,9 @@ impl Encoder {
             _ => self.read,
         };
         self.limits.check(request, self.limits.max_blocks)?;
-        let (command, bytes) = (
-            transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua),
-            self.limits.bytes(request),
-        );
+        let command = transfer.of(0, request.lba, u64::from(request.blocks) - 1, request.fua);
+        let command = self.protection.protect(command, request.lba);
+        let bytes = self.limits.bytes(request);
         // Two pages need no list either.
         if self.sgl
             && bytes > 2 * PAGE as usize
@@ -174,13 +191,14 @@ impl Encoder {
             Operation::WriteZeroes => {
                 limits.check(request, limits.max_write_zeroes)?;
                 // Freed blocks need not read as zeroes on every device, so that is not permitted.
-                Ok(Submission::write_zeroes(
+                let command = Submission::write_zeroes(
                     self.namespace,
                     request.lba,
                     request.blocks,
                     request.fua,
                     false,
-                ))
+                );
+                Ok(self.protection.make(command, request.lba))
             }
             Operation::Discard => {
                 limits.check(request, limits.max_discard)?;

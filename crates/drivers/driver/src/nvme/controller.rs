@@ -143,13 +143,14 @@ impl Controller {
         let (ids, left_out) = controller.shared.active_namespaces()?;
         for id in ids {
             match controller.shared.disk_of(id)? {
-                Ok((info, unique)) => {
+                Ok(what) => {
                     let cache = has_cache.then(|| {
-                        WriteCache::open(kept.clone(), (&info.serial, id), power, has_run_on)
+                        let whose = (&*what.info.serial, id);
+                        WriteCache::open(kept.clone(), whose, power, has_run_on)
                     });
                     controller.namespaces.push(Namespace::new(
                         controller.shared.clone(),
-                        Unit::new(id, info, unique, cache),
+                        Unit::new(id, what, cache),
                     ));
                 }
                 Err(error) => controller.refused.push((id, error)),

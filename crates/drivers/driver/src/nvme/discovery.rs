@@ -5,15 +5,15 @@
 //! them. A namespace that cannot be used, or that the controller reports nothing about, does not
 //! affect the others; it is refused by name.
 
-use ring3_class::block::Info;
 use ring3_device::{Deadline, Error};
 use ring3_spec::nvme::Submission;
-use ring3_spec::nvme::identify::{self, cns, csi};
+use ring3_spec::nvme::identify::{self, ExtendedFormat, LbaFormat, cns, csi};
 
 use super::admin::Admin;
 use super::controller::NvmeShared;
 use super::init;
-use super::namespace::UniqueId;
+use super::namespace::{Description, UniqueId};
+use super::protection::Protection;
 use super::quirks::{BOGUS_NID, BROKEN_DESCRIPTORS, LIMITED_IDENTIFY};
 
 /// Most namespaces that are looked at: four pages of the list.
@@ -26,6 +26,7 @@ const TRIED: u32 = 1024;
 pub(super) struct Structures {
     set: u8,
     namespace: identify::Namespace,
+    extended: ExtendedFormat,
 }
 
 /// A namespace that cannot be used, and why.
@@ -121,7 +122,7 @@ impl NvmeShared {
     }
 
     /// The disk that namespace `id` is, or why it cannot be one. Fails only if the controller does.
-    pub(super) fn disk_of(&self, id: u32) -> Result<Result<(Info, UniqueId), Error>, Error> {
+    pub(super) fn disk_of(&self, id: u32) -> Result<Result<Description, Error>, Error> {
         let found = self
             .command(|admin| self.read_namespace(admin, id))
             .and_then(|structures| self.judge(&structures));
@@ -145,22 +146,34 @@ impl NvmeShared {
         }
         if set != csi::NVM {
             // It has other structures.
-            return Ok(Structures { set, namespace: identify::Namespace::zeroed() });
+            let (namespace, extended) = (identify::Namespace::zeroed(), ExtendedFormat(0));
+            return Ok(Structures { set, namespace, extended });
         }
         let namespace = identify::Namespace(
             admin.fetch("identify namespace", Submission::identify(cns::NAMESPACE, id))?,
         );
-        Ok(Structures { set, namespace })
+        let mut extended = ExtendedFormat(0);
+        let has_metadata = namespace.current_format().is_some_and(|format| format.metadata() > 0);
+        if has_metadata && self.traits.extended_formats {
+            let structure = admin
+                .fetch("its extended formats", Submission::identify(cns::NAMESPACE_NVM, id))?;
+            extended = ExtendedFormat::of(&structure, namespace.format_index());
+        }
+        Ok(Structures { set, namespace, extended })
     }
 
     /// The disk that it is, or why it cannot be one.
-    pub(super) fn judge(&self, structures: &Structures) -> Result<(Info, UniqueId), Error> {
+    pub(super) fn judge(&self, structures: &Structures) -> Result<Description, Error> {
         check_command_set(structures.set)?;
         let unique = match self.quirks().has(BOGUS_NID) {
             true => UniqueId::default(),
             false => UniqueId(structures.namespace.unique()),
         };
-        Ok((self.traits.disk(&structures.namespace)?, unique))
+        let (namespace, extended) = (&structures.namespace, structures.extended);
+        let info = self.traits.disk(namespace)?;
+        let format = namespace.current_format().unwrap_or(LbaFormat(0));
+        let protection = Protection::of(namespace, format, extended)?;
+        Ok(Description { info, unique, protection })
     }
 
     fn identify(

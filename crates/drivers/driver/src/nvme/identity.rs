@@ -77,6 +77,9 @@ pub(super) struct ControllerFeatures {
     /// is nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) stripe: u32,
+    /// LBA formats have an extension.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) extended_formats: bool,
     /// How it differs from its specification.
     #[serde(default, skip_serializing_if = "Quirks::is_empty")]
     pub(super) quirks: Quirks,
@@ -149,6 +152,9 @@ impl ControllerFeatures {
             power_states: power::states(controller, &quirks, options.power_latency),
             host_memory: Wanted::of(controller),
             stripe: stripe.unwrap_or(0),
+            extended_formats: controller.attributes()
+                & identify::Controller::ATTRIBUTE_EXTENDED_FORMATS
+                != 0,
             quirks,
         }
     }
@@ -163,7 +169,7 @@ impl ControllerFeatures {
         if bytes.is_power_of_two() { bytes } else { 0 }
     }
 
-    /// The disk that `namespace` is, or why it cannot be one.
+    /// The disk that `namespace` is, whatever its metadata, or why it cannot be one.
     pub(super) fn disk(&self, namespace: &identify::Namespace) -> Result<Info, Error> {
         let format = namespace.current_format().ok_or_else(|| {
             Error::Protocol(format!(
@@ -179,13 +185,6 @@ impl ControllerFeatures {
                     format.data_shift()
                 ))
             })?;
-        if format.metadata() != 0 {
-            return Err(Error::Unsupported(format!(
-                "its blocks carry {} bytes of metadata; format it with an LBA format without \
-                metadata",
-                format.metadata()
-            )));
-        }
         if namespace.size() == 0 || namespace.size().checked_mul(block_size.into()).is_none() {
             return Err(Error::Protocol(format!(
                 "it says that it has {} blocks",
@@ -249,12 +248,6 @@ mod tests {
                 1 << shift
             );
         }
-    }
-
-    #[test]
-    fn metadata_is_refused_with_its_size() {
-        let error = traits(|_| {}).disk(&namespace(LbaFormat::new(9, 8), 100)).unwrap_err();
-        assert!(error.to_string().contains("8 bytes of metadata"), "{error}");
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod namespace;
 mod options;
 mod pause;
 mod power;
+mod protection;
 mod prp;
 mod queue;
 mod quirks;

@@ -8,6 +8,7 @@ use ring3_device::Error;
 use ring3_device::dma::Dma;
 
 use super::controller::NvmeShared;
+use super::protection::Protection;
 use super::queue::QueuePair;
 use crate::disk::write_cache::WriteCache;
 use crate::lifetime::lock;
@@ -19,11 +20,19 @@ pub struct Namespace {
     pub(super) unit: Arc<Unit>,
 }
 
+/// What a namespace is, as the controller describes it.
+pub(super) struct Description {
+    pub(super) info: Info,
+    pub(super) unique: UniqueId,
+    pub(super) protection: Protection,
+}
+
 /// What a namespace's disk, its queues and the controller share.
 pub(super) struct Unit {
     pub(super) id: u32,
     pub(super) info: Arc<Info>,
     pub(super) unique: UniqueId,
+    pub(super) protection: Protection,
     /// `None` without a volatile cache.
     pub(super) cache: Option<Arc<WriteCache>>,
     /// Why it is not used any more: what is there now is another medium, or none.
@@ -43,14 +52,11 @@ impl UniqueId {
 }
 
 impl Unit {
-    pub(super) fn new(
-        id: u32,
-        info: Info,
-        unique: UniqueId,
-        cache: Option<WriteCache>,
-    ) -> Arc<Self> {
+    pub(super) fn new(id: u32, what: Description, cache: Option<WriteCache>) -> Arc<Self> {
+        let Description { info, unique, protection } = what;
         let cache = cache.filter(|_| info.volatile_cache).map(Arc::new);
-        Arc::new(Self { id, info: Arc::new(info), unique, cache, end: OnceLock::new() })
+        let (info, end) = (Arc::new(info), OnceLock::new());
+        Arc::new(Self { id, info, unique, protection, cache, end })
     }
 
     /// It is not used any more, because of `why`. Only the first reason counts.

@@ -148,7 +148,8 @@ impl QueuePair {
             completion,
             submission_doorbell: submission_doorbell(id, stride).offset(),
             completion_doorbell: completion_doorbell(id, stride).offset(),
-            encoder: Encoder::new(unit.id, &unit.info, lists, shared.traits.sgl),
+            encoder: Encoder::new(unit.id, &unit.info, lists, shared.traits.sgl)
+                .protected(unit.protection),
             shared,
             unit,
             id,
@@ -317,7 +318,11 @@ impl Hardware for QueuePair {
 
     fn place(&mut self, slot: u16, id: u16, request: &Request) -> Result<bool, IoError> {
         let command = self.encoder.encode(slot, request)?;
-        place(&mut self.submission, command.with_id(id));
+        if self.encoder.is_protected() {
+            place_protected(&mut self.submission, command.with_id(id));
+        } else {
+            place(&mut self.submission, command.with_id(id));
+        }
         Ok(true)
     }
 
@@ -497,6 +502,15 @@ fn place(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, command: Submis
         "no command here has any of these, so they stay zero in the ring"
     );
     ring.place([(3, prp1), (4, prp2), (5, dwords_10_11), (6, dwords_12_13), (0, first)]);
+}
+
+/// The same of a queue whose commands may have a reference tag: all of them go this way, so that
+/// none finds that of another in the ring.
+fn place_protected(ring: &mut SubmissionRing<DmaBuffer, SUBMISSION_WORDS>, command: Submission) {
+    let Submission([first, _, _, prp1, prp2, dwords_10_11, dwords_12_13, dwords_14_15]) = command;
+    let words = [(3, prp1), (4, prp2), (5, dwords_10_11), (6, dwords_12_13), (7, dwords_14_15)];
+    let [a, b, c, d, e] = words;
+    ring.place([a, b, c, d, e, (0, first)]);
 }
 
 /// How many requests a queue holds, and the entries of its rings: powers of two.

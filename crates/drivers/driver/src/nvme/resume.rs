@@ -18,7 +18,7 @@ use super::admin::Admin;
 use super::controller::{Controller, NvmeShared};
 use super::init;
 use super::interrupts::Vectors;
-use super::namespace::{Namespace, Unit};
+use super::namespace::{Description, Namespace, Unit};
 use super::prp::MAX_TRANSFER;
 use super::reset::{Members, Use};
 use super::saved::{SavedAdmin, SavedCache, SavedController, SavedNamespace};
@@ -49,6 +49,7 @@ impl Controller {
             info: (*namespace.unit.info).clone(),
             cache: namespace.unit.cache.as_deref().map(SavedCache::of).unwrap_or_default(),
             unique: namespace.unit.unique,
+            protection: namespace.unit.protection,
         };
         SavedController {
             cap: shared.cap.0,
@@ -129,11 +130,12 @@ impl Controller {
             device,
         });
         let kept = shared.device.dma().arena().persistent_words();
-        let namespace = |SavedNamespace { id, info, cache, unique }| {
+        let namespace = |SavedNamespace { id, info, cache, unique, protection }| {
             let cache = info
                 .volatile_cache
                 .then(|| cache.resume(Record::find(kept.clone(), &info.serial, id)));
-            Namespace::new(shared.clone(), Unit::new(id, info, unique, cache))
+            let what = Description { info, unique, protection };
+            Namespace::new(shared.clone(), Unit::new(id, what, cache))
         };
         let namespaces = namespaces.into_iter().map(namespace).collect();
         let refused = refused.into_iter().map(|(id, why)| (id, Error::Unsupported(why))).collect();

@@ -14,7 +14,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring3_class::block::Info;
 use ring3_device::{Deadline, Error};
 use ring3_spec::nvme::identify::{self, cns};
 use ring3_spec::nvme::{Submission, log};
@@ -23,7 +22,7 @@ use ring3_spec::text::Printable;
 use super::admin::Admin;
 use super::controller::{Controller, NvmeShared};
 use super::event::Event;
-use super::namespace::{UniqueId, Unit};
+use super::namespace::{Description, Unit};
 use crate::disk::Controller as _;
 use crate::disk::write_cache::PowerCount;
 use crate::lifetime::lock;
@@ -166,7 +165,7 @@ impl NvmeShared {
             found = look();
         }
         match found {
-            Ok((info, unique)) => Ok(compare((&unit.info, unit.unique), (&info, unique))),
+            Ok(now) => Ok(compare(unit, &now)),
             Err(why @ (Error::Unsupported(_) | Error::Invalid(_) | Error::Protocol(_))) => {
                 Ok(Some(Change::Over(format!("it is gone, or cannot be used any more: {why}"))))
             }
@@ -175,12 +174,16 @@ impl NvmeShared {
     }
 }
 
-/// How the namespace `now` differs from what it was `before`.
-fn compare((before, was): (&Info, UniqueId), (now, is): (&Info, UniqueId)) -> Option<Change> {
+/// How the namespace `now` differs from the `unit` that it was.
+fn compare(unit: &Unit, now: &Description) -> Option<Change> {
     let over = |why: String| Some(Change::Over(why));
-    if was.is_known() && was != is {
+    if unit.unique.is_known() && unit.unique != now.unique {
         return over("there is another namespace in its place (NGUID, EUI64)".into());
     }
+    if unit.protection != now.protection {
+        return over("it was formatted with other protection information".into());
+    }
+    let (before, now) = (&unit.info, &now.info);
     if before.block_size != now.block_size {
         return over(format!(
             "it was formatted: blocks of {} bytes, and it had blocks of {}",

@@ -19,6 +19,7 @@ use super::host_memory::{Lent, SavedHostMemory};
 use super::identity::ControllerFeatures;
 use super::namespace::UniqueId;
 use super::options::Options;
+use super::protection::Protection;
 use crate::disk::write_cache::PowerCount;
 pub(super) use crate::disk::write_cache::SavedCache;
 
@@ -27,6 +28,9 @@ pub(super) const CONTROLLER: (&str, u32) = ("nvme controller", 1);
 /// The version of a controller that has memory of the host: who does not know of that would give it
 /// to others while the controller writes there.
 const WITH_HOST_MEMORY: u32 = 2;
+/// The version of a controller that has namespaces with protection information: who does not know
+/// of that would neither have it made nor checked.
+const WITH_PROTECTION: u32 = 3;
 /// The same of a queue.
 pub(super) const QUEUE: (&str, u32) = ("nvme queue", 1);
 
@@ -59,6 +63,9 @@ pub(super) struct SavedNamespace {
     pub(super) cache: SavedCache,
     #[serde(default)]
     pub(super) unique: UniqueId,
+    /// Who does not know of it is told by the version of the controller's state.
+    #[serde(default)]
+    pub(super) protection: Protection,
 }
 
 /// See [`Admin`].
@@ -110,15 +117,21 @@ impl<S> SavedRing<S> {
 impl SavedController {
     /// As it is handed on.
     pub(super) fn to_saved(&self) -> Result<Saved, Error> {
-        let has_host_memory = self.admin.host_memory.is_some();
-        let version = if has_host_memory { WITH_HOST_MEMORY } else { CONTROLLER.1 };
+        let version = if self.namespaces.iter().any(|namespace| namespace.protection.is_any()) {
+            WITH_PROTECTION
+        } else if self.admin.host_memory.is_some() {
+            WITH_HOST_MEMORY
+        } else {
+            CONTROLLER.1
+        };
         Saved::new(CONTROLLER.0, version, self)
     }
 
     /// What was handed on.
     pub(super) fn of_saved(saved: &Saved) -> Result<Self, Error> {
         saved
-            .read(CONTROLLER.0, WITH_HOST_MEMORY)
+            .read(CONTROLLER.0, WITH_PROTECTION)
+            .or_else(|_| saved.read(CONTROLLER.0, WITH_HOST_MEMORY))
             .or_else(|_| saved.read(CONTROLLER.0, CONTROLLER.1))
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn io_error(status: Status) -> IoError {
         | Status::SGL_LENGTH
         | Status::SGL_TYPE
         | Status::SIZE_LIMIT
-        | Status::CONFLICTING_ATTRIBUTES => IoError::Invalid,
+        | Status::CONFLICTING_ATTRIBUTES
+        | Status::INVALID_PROTECTION_INFO => IoError::Invalid,
         Status::GUARD_CHECK | Status::APPLICATION_TAG_CHECK | Status::REFERENCE_TAG_CHECK => {
             IoError::Integrity
         }
