@@ -21,13 +21,13 @@
 //! direction), `rate` (bytes a second) and `commands` (a second); with `rate=1` a disk hangs,
 //! NVMe's from the second command on.
 //!
-//! For `nvme`: `namespaces` (1), `block`, `meta`, `protection` and `zoned` (lists with colons: `block=512:4096`),
-//! `queues` (8). For `ich9-ahci`, `piix3-ide`, `piix4-ide` and `cmd646-ide`: `disks` (1; an AHCI
-//! port each, or master and slave of the first and then of the second channel), `cdrom=on` (an
-//! ATAPI drive in the place after them), `rotation` (1: does not rotate), `physical` (bytes of a
-//! physical block). For controllers of USB and SCSI: `disks` (1). For sound cards: `wav=PATH`,
-//! where what is played is written at `rate` (44100). Any other option is a property of QEMU's
-//! device (`mdts=2`, `mac=...`), and any other target is a device of QEMU by its name there.
+//! For `nvme`: `namespaces` (1), `block`, `meta`, `protection` and `zoned` (lists with colons:
+//! `block=512:4096`), `queues` (8). For `ich9-ahci`, `piix3-ide`, `piix4-ide` and `cmd646-ide`:
+//! `disks` (1; an AHCI port each, or master and slave of the first and then of the second channel),
+//! `cdrom=on` (an ATAPI drive in the place after them), `rotation` (1: does not rotate), `physical`
+//! (bytes of a physical block). For controllers of USB and SCSI: `disks` (1). For sound cards:
+//! `wav=PATH`, where what is played is written at `rate` (44100). Any other option is a property of
+//! QEMU's device (`mdts=2`, `mac=...`), and any other target is a device of QEMU by its name there.
 //!
 //! # IDE
 //! The PIIX functions are in compatibility mode: their ports appear as BARs 0 to 3, and interrupts

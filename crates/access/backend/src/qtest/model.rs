@@ -147,7 +147,8 @@ impl Model {
     /// A controller with `namespaces`, each a disk.
     ///
     /// `block`, `meta` (bytes of a block and of its metadata), `protection` (the type of its
-    /// protection information) and `zoned` (1: a zoned namespace) are lists with colons, one for each namespace, the last for the rest.
+    /// protection information) and `zoned` (1: a zoned namespace) are lists with colons, one for
+    /// each namespace, the last for the rest.
     fn nvme(&mut self, uri: &Uri) -> Result<(), Error> {
         let queues = bounded(uri, "queues", 8, 1..=255)?;
         self.vectors = queues as u16 + 1;

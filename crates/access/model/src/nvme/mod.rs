@@ -96,13 +96,13 @@ const COMMANDS: [CommandName; 15] = [
 /// Opens `sim:nvme`.
 ///
 /// Options, besides those of [every model](super): `size=64M` (of each namespace), `namespaces=1`,
-/// `block=512` (or `4096`, `512m8` with metadata, `512p1` with protection information, `512+4096` one for each namespace), `sets=nvm`
-/// (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`, `entries=1024`, `mdts=5`, `mpsmin=0`,
-/// `mtfa=0us` (with notices of the activation of firmware), `noiob=0` (blocks), `hmb=0`,
-/// `hmb-min=0`, `hmb-piece=0`, `hmb-pieces=0` and `hmb-miss=50us` (what it asks for of the host's
-/// memory, and what a read costs that misses its mapping), `sleep=2ms/3ms` (ENLAT and EXLAT of its
-/// states that take no commands, several with `+`), `vectors=5` (MSI-X; 0 for none), `cache=on`,
-/// `stride=0`, `sgl=on`, `text=plain` (or `wild`),
+/// `block=512` (or `4096`, `512m8` with metadata, `512p1` with protection information, `512+4096`
+/// one for each namespace), `sets=nvm` (or `nvm+zoned`, as `block`), `readonly=off`, `queues=4`,
+/// `entries=1024`, `mdts=5`, `mpsmin=0`, `mtfa=0us` (with notices of the activation of firmware),
+/// `noiob=0` (blocks), `hmb=0`, `hmb-min=0`, `hmb-piece=0`, `hmb-pieces=0` and `hmb-miss=50us`
+/// (what it asks for of the host's memory, and what a read costs that misses its mapping),
+/// `sleep=2ms/3ms` (ENLAT and EXLAT of its states that take no commands, several with `+`),
+/// `vectors=5` (MSI-X; 0 for none), `cache=on`, `stride=0`, `sgl=on`, `text=plain` (or `wild`),
 /// `ready=0us` (time to become ready), `id=1234:0802` (PCI vendor and device), `model=` and
 /// `firmware=` (its strings), `quirk=` (a [`Quirk`], several with `+`), and `fault=`, which is
 /// described [there](super::fault).
