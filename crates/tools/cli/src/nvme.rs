@@ -1,4 +1,4 @@
-//! `ring3 nvme id|smart|errors`: what an NVMe controller says about itself.
+//! `ring3 nvme`: what an NVMe controller says about itself, and other formats for its namespaces.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use ring3_backend::{OpenOptions, Uri};
 use ring3_class::block::Disk;
 use ring3_device::Error;
 use ring3_driver::Circumstances;
-use ring3_driver::nvme::{Controller, Options, PowerState};
+use ring3_driver::nvme::{
+    Controller, Firmware, Identity, NamespaceReport, Options, PowerState, WantedFormat,
+};
 use ring3_spec::nvme::log::{ErrorEntry, Smart};
 use serde_json::{Value, json};
 
@@ -45,6 +47,38 @@ enum Page {
         )]
         idle: u64,
     },
+    /// Show the firmware: what each slot holds, and which slot runs.
+    Firmware,
+    /// Show all namespaces with the formats that they could have, also those that are no disks.
+    Namespaces,
+    /// Format a namespace. All its data are lost.
+    Format(FormatArgs),
+}
+
+/// Which namespace gets which format.
+#[derive(Clone, Copy, clap::Args)]
+struct FormatArgs {
+    /// The namespace.
+    #[arg(long, value_name = "ID")]
+    namespace: u32,
+    /// Bytes of a block's data.
+    #[arg(long, value_name = "BYTES")]
+    block: u32,
+    /// The type of protection information, 1 to 3; 0 for none.
+    #[arg(
+        long, value_name = "TYPE", default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=3),
+    )]
+    protection: u8,
+    /// Bytes of a block's metadata. Default: 8 with protection information, 0 without.
+    #[arg(long, value_name = "BYTES")]
+    metadata: Option<u32>,
+    /// Lose all data of the namespace. Without it nothing is changed.
+    #[arg(long)]
+    destroy: bool,
+    /// Lose those of all other namespaces, too, if the controller formats all at once.
+    #[arg(long)]
+    all_namespaces: bool,
 }
 
 /// Asks the controller and prints what it says.
@@ -65,6 +99,12 @@ fn ask(page: Page, uri: &Uri, memory: OpenOptions, options: Options) -> Result<V
     let device = ring3_backend::open(uri, memory)?;
     let controller = Controller::open(device, options)?;
     Ok(match page {
+        Page::Firmware => firmware(&controller.firmware()?),
+        Page::Namespaces => {
+            let all = controller.describe_namespaces()?;
+            json!({ "namespaces": all.iter().map(namespace).collect::<Vec<_>>() })
+        }
+        Page::Format(args) => format(&controller, args)?,
         Page::Id => identity(&controller),
         Page::Smart => smart(&controller.smart()?),
         Page::Errors => {
@@ -112,6 +152,50 @@ fn identity(controller: &Controller) -> Value {
         "power_states": power_states(controller),
         "namespaces": namespaces.collect::<Vec<_>>(), "refused": refused.collect::<Vec<_>>(),
     })
+}
+
+fn firmware(firmware: &Firmware) -> Value {
+    let slots = firmware.slots.iter();
+    json!({
+        "active": firmware.active, "next": firmware.next,
+        "slots": slots
+            .map(|(slot, revision)| json!({ "slot": slot, "revision": revision }))
+            .collect::<Vec<_>>(),
+    })
+}
+
+fn namespace(report: &NamespaceReport) -> Value {
+    let now = report.formats.iter().find(|format| format.index == report.format);
+    let formats = report.formats.iter().map(|format| {
+        json!({
+            "format": format.index, "block_size": format.block_size, "metadata": format.metadata,
+            "performance": format.performance,
+        })
+    });
+    json!({
+        "namespace": report.id, "command_set": report.command_set, "blocks": report.blocks,
+        "block_size": now.map(|format| format.block_size),
+        "metadata": now.map(|format| format.metadata), "protection": report.protection,
+        "refused": report.refused, "formats": formats.collect::<Vec<_>>(),
+    })
+}
+
+/// Formats a namespace, if its loss is wanted; it is described as it is then.
+fn format(controller: &Controller, args: FormatArgs) -> Result<Value, Error> {
+    let FormatArgs { namespace: id, block, protection, metadata, destroy, all_namespaces } = args;
+    if !destroy {
+        let report = controller.describe_namespace(id)?;
+        let Identity { model, serial, .. } = controller.identity();
+        return Err(Error::Invalid(format!(
+            "all data of namespace {id} of {model} {serial}, {} blocks, would be lost, and nothing \
+             was changed; if that is meant, add --destroy",
+            report.blocks
+        )));
+    }
+    let metadata = metadata.unwrap_or(if protection > 0 { 8 } else { 0 });
+    let wanted = WantedFormat { block_size: block, metadata, protection, all: all_namespaces };
+    controller.format(id, wanted)?;
+    Ok(namespace(&controller.describe_namespace(id)?))
 }
 
 /// The states of a controller that has several.

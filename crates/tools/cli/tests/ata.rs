@@ -57,6 +57,13 @@ fn what_a_device_calls_itself_reaches_the_terminal_escaped() {
 }
 
 #[test]
+fn a_format_without_consent_says_what_would_be_lost_and_changes_nothing() {
+    let text = failure("nvme format --device sim:nvme --namespace 1 --block 4096");
+    assert!(text.contains("131072 blocks, would be lost, and nothing was changed"), "{text}");
+    assert!(text.contains("--destroy"), "{text}");
+}
+
+#[test]
 fn a_driver_for_another_class_says_which_one_fits() {
     let text = failure("nvme id --device sim:ahci");
     assert!(

@@ -83,6 +83,11 @@ prints_what_its_schema_says! {
     nvme_power_prints_what_its_schema_says:
         "nvme-power", "nvme power --device sim:nvme,sleep=2ms/3ms";
     nvme_smart_prints_what_its_schema_says: "nvme-smart", "nvme smart --device sim:nvme";
+    nvme_namespaces_prints_what_its_schema_says:
+        "nvme-namespaces", "nvme namespaces --device sim:nvme,namespaces=2,block=512p1+512m8";
+    nvme_format_prints_what_its_schema_says:
+        "nvme-format", "nvme format --device sim:nvme --namespace 1 --block 4096 --destroy";
+    nvme_firmware_prints_what_its_schema_says: "nvme-firmware", "nvme firmware --device sim:nvme";
     nvme_errors_prints_what_its_schema_says: "nvme-errors", "nvme errors --device sim:nvme";
     ata_id_of_ahci_prints_what_its_schema_says: "ata-id", "ata id --device sim:ahci";
     ata_id_of_ide_prints_what_its_schema_says: "ata-id", "ata id --device sim:ide";

@@ -8,6 +8,7 @@ use super::controller::NvmeModel;
 use super::process::{End, Taken};
 use super::queue::{CompletionQueue, SubmissionQueue};
 use super::quirk::Quirk;
+use super::shape::NamespaceShape;
 use crate::Bus;
 
 impl NvmeModel {
@@ -32,9 +33,32 @@ impl NvmeModel {
             admin::GET_FEATURES => self.get_feature(bus, command),
             admin::GET_LOG_PAGE => self.log_page(bus, command),
             admin::ABORT => self.abort(bus, command),
+            admin::FORMAT_NVM => self.format(command),
             admin::ASYNC_EVENT => return self.request_event(bus, command).err().map(Err),
             _ => Err(Status::INVALID_OPCODE.with_do_not_retry()),
         })
+    }
+
+    /// All data of a namespace are lost, and its blocks are laid out anew. [NVMe 5.1.10]
+    fn format(&mut self, command: &Submission) -> Result<u32, Status> {
+        let (index, protection) = command.formatted();
+        let (cache, formats_all) = (self.shape.cache, self.shape.has(Quirk::FormatsAll));
+        let number = command.namespace().wrapping_sub(1) as usize;
+        let namespace = self.namespaces.get(number).filter(|namespace| namespace.attached);
+        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_do_not_retry())?;
+        let format = namespace.formats.get(index as usize).copied();
+        let (block_shift, metadata) = format.ok_or(Status::INVALID_FORMAT.with_do_not_retry())?;
+        if protection > 3 || (protection > 0 && metadata != 8) {
+            return Err(Status::INVALID_FORMAT.with_do_not_retry());
+        }
+        let protection = protection as u8;
+        for (place, namespace) in self.namespaces.iter_mut().enumerate() {
+            if formats_all || place == number {
+                let shape = NamespaceShape { block_shift, metadata, protection, ..namespace.shape };
+                namespace.reformat(shape, (index as usize, cache));
+            }
+        }
+        Ok(0)
     }
 
     /// What both create commands demand of the queue that they make. [NVMe 5.2.1, 5.2.2]

@@ -136,6 +136,10 @@ impl NvmeModel {
             state.set_max_power(MOST_POWER);
             controller.set_power_state(0, state);
         }
+        controller.set_admin_commands(Controller::OACS_FORMAT);
+        if self.shape.has(Quirk::FormatsAll) {
+            controller.set_format_attributes(Controller::FNA_FORMATS_ALL);
+        }
         // 1: supported, of any length and alignment.
         controller.set_sgl_support(self.shape.sgl.into());
         controller
@@ -144,9 +148,10 @@ impl NvmeModel {
     }
 
     fn identify_namespace(&self, id: u32) -> Namespace {
-        let (shape, blocks, unique) = {
+        let (shape, blocks, unique, formats, format) = {
             let namespace = &self.namespaces[id as usize - 1];
-            (namespace.shape, namespace.blocks(), namespace.unique)
+            let (formats, format) = (namespace.formats, namespace.format);
+            (namespace.shape, namespace.blocks(), namespace.unique, formats, format)
         };
         let unique = match self.shape.has(Quirk::BogusNid) {
             true => [self.counters.enables as u8 + 1; 24],
@@ -154,7 +159,10 @@ impl NvmeModel {
         };
         let mut namespace = Namespace::zeroed();
         namespace.set_size(blocks).set_capacity(blocks).set_used(blocks).set_unique(unique);
-        namespace.set_format(0, LbaFormat::new(shape.block_shift, shape.metadata.into()));
+        for (index, (block_shift, metadata)) in formats.into_iter().enumerate() {
+            namespace.set_format(index, LbaFormat::new(block_shift, metadata.into()));
+        }
+        namespace.set_formats_0based(formats.len() as u8 - 1).set_formatted(format as u8);
         namespace.set_deallocate_features(DEALLOCATED_ZEROES);
         namespace.set_optimal_boundary(self.shape.optimal_boundary);
         if shape.metadata > 0 {

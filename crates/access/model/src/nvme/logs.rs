@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use ring3_spec::nvme::log::{self, ErrorEntry, Smart};
+use ring3_spec::nvme::log::{self, ErrorEntry, FirmwareSlots, Smart};
 use ring3_spec::nvme::{Status, Submission};
 
 use super::controller::NvmeModel;
@@ -100,11 +100,18 @@ impl Logs {
 }
 
 impl NvmeModel {
+    /// It has one slot.
+    fn firmware_slots(&self) -> FirmwareSlots {
+        let mut slots = FirmwareSlots::zeroed();
+        slots.set_info(1).set_revision(1, self.shape.strings.1.as_deref().unwrap_or("1.0"));
+        slots
+    }
+
     pub(super) fn log_page(&mut self, bus: &Bus, command: &Submission) -> Result<u32, Status> {
         let page = match command.log_page() {
             log::ERRORS => self.logs.errors.iter().flat_map(|entry| entry.0).collect(),
             log::SMART => self.logs.smart().0.to_vec(),
-            log::FIRMWARE_SLOTS => vec![0; 512],
+            log::FIRMWARE_SLOTS => self.firmware_slots().0.to_vec(),
             log::CHANGED_NAMESPACES => {
                 let changed = std::mem::take(&mut self.changed);
                 let ids = changed.into_iter().chain(std::iter::repeat(0)).take(1024);

@@ -16,6 +16,11 @@ pub(super) struct Namespace {
     protection: Option<Protection>,
     /// NGUID and EUI64.
     pub(super) unique: [u8; 24],
+    /// log2 of a block's data bytes, and its metadata bytes, of each format that it can have: the
+    /// first is the one that it was made with.
+    pub(super) formats: [(u32, u16); 5],
+    /// Which one it has.
+    pub(super) format: usize,
     /// It is attached to the controller.
     pub(super) attached: bool,
 }
@@ -44,8 +49,16 @@ impl Namespace {
             protection: (shape.protection > 0)
                 .then(|| Protection::new(shape.protection, blocks, 1 << shape.block_shift)),
             unique: [0; 24],
+            formats: [(shape.block_shift, shape.metadata), (9, 0), (12, 0), (9, 8), (12, 8)],
+            format: 0,
             attached: true,
         }
+    }
+
+    /// Is as `shape` says from now on, in format `index`, and holds nothing.
+    pub(super) fn reformat(&mut self, shape: NamespaceShape, (index, cache): (usize, bool)) {
+        let (unique, formats) = (self.unique, self.formats);
+        *self = Self { unique, formats, format: index, ..Self::new(shape, cache) };
     }
 
     /// Has `bytes` from now on, the first of them as they are.

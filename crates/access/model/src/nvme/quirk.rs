@@ -27,10 +27,12 @@ pub enum Quirk {
     BrokenApst,
     /// It crashes at the first I/O command if it may go to its deepest power state.
     BrokenDeepestState,
+    /// A format is one of all namespaces, which the specification permits (FNA).
+    FormatsAll,
 }
 
 /// All of them by their names.
-pub(super) const QUIRKS: [(&str, Quirk); 12] = [
+pub(super) const QUIRKS: [(&str, Quirk); 13] = [
     ("no-cns-02", Quirk::NoCns02),
     ("no-cns-03", Quirk::NoCns03),
     ("bogus-nid", Quirk::BogusNid),
@@ -43,4 +45,5 @@ pub(super) const QUIRKS: [(&str, Quirk); 12] = [
     ("write-zeroes-hangs", Quirk::WriteZeroesHangs),
     ("broken-apst", Quirk::BrokenApst),
     ("broken-deepest-state", Quirk::BrokenDeepestState),
+    ("formats-all", Quirk::FormatsAll),
 ];

@@ -267,6 +267,21 @@ impl Submission {
         self.dword(11)
     }
 
+    /// Format namespace `namespace` with LBA format `index` (0 to 63) and protection information of
+    /// type `protection` (0 for none) in the last bytes of metadata, which lie in a buffer of their
+    /// own. [NVMe 5.1.10]
+    pub const fn format(namespace: u32, index: u32, protection: u32) -> Self {
+        let format = (index & 0xf) | (index >> 4 & 3) << 12;
+        Self::new(opcode::admin::FORMAT_NVM, namespace)
+            .with_dword(10, format | (protection & 7) << 5)
+    }
+
+    /// Format: which LBA format, and the type of protection information.
+    pub const fn formatted(&self) -> (u32, u32) {
+        let dword = self.dword(10);
+        ((dword & 0xf) | (dword >> 12 & 3) << 4, dword >> 5 & 7)
+    }
+
     /// Asynchronous event request. [NVMe 5.1.2]
     pub const fn async_event() -> Self {
         Self::new(opcode::admin::ASYNC_EVENT, 0)

@@ -107,6 +107,8 @@ layout! {
         namespaces, set_namespaces: u32 @ 516;
         /// ONCS: optional NVM commands; see the `ONCS_` constants.
         nvm_commands, set_nvm_commands: u16 @ 520;
+        /// FNA: attributes of a format; see the `FNA_` constants.
+        format_attributes, set_format_attributes: u8 @ 524;
         /// VWC: bit 0, a volatile write cache is present.
         volatile_cache, set_volatile_cache: u8 @ 525;
         /// SGLS: scatter gather lists; 0 means none.
@@ -117,6 +119,10 @@ layout! {
 impl Controller {
     /// ONCS: dataset management.
     pub const ONCS_DATASET_MANAGEMENT: u16 = 1 << 2;
+    /// OACS: format NVM.
+    pub const OACS_FORMAT: u16 = 1 << 1;
+    /// FNA: a format is one of all namespaces.
+    pub const FNA_FORMATS_ALL: u8 = 1 << 0;
     /// CTRATT: LBA formats have an extension ([`ExtendedFormat`]).
     pub const ATTRIBUTE_EXTENDED_FORMATS: u32 = 1 << 15;
     /// ONCS: write zeroes.

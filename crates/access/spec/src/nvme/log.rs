@@ -53,6 +53,44 @@ layout! {
     }
 }
 
+layout! {
+    /// Firmware slot information. [NVMe 5.1.12.1.4]
+    pub struct FirmwareSlots[512] {
+        /// AFI: bits 2:0 the active slot, bits 6:4 the one after the next reset; 0 is unknown.
+        info, set_info: u8 @ 0;
+    }
+}
+
+impl FirmwareSlots {
+    /// The slot whose firmware runs.
+    pub const fn active(&self) -> u8 {
+        self.info() & 7
+    }
+
+    /// The slot whose firmware runs after the next reset; 0 if that was not said.
+    pub const fn next(&self) -> u8 {
+        self.info() >> 4 & 7
+    }
+
+    /// The revision of the firmware in slot `number`, 1 to 7; without text if there is none.
+    pub fn revision(&self, number: u8) -> &[u8] {
+        let at = 8 * usize::from(number.clamp(1, 7));
+        let bytes = &self.0[at..at + 8];
+        let end =
+            bytes.iter().rposition(|&byte| byte != b' ' && byte != 0).map_or(0, |end| end + 1);
+        &bytes[..end]
+    }
+
+    /// Says that slot `number`, 1 to 7, holds firmware of this `revision`, cut to its place.
+    pub fn set_revision(&mut self, number: u8, revision: &str) -> &mut Self {
+        let at = 8 * usize::from(number.clamp(1, 7));
+        let len = revision.len().min(8);
+        self.0[at..at + 8].fill(b' ');
+        self.0[at..at + len].copy_from_slice(&revision.as_bytes()[..len]);
+        self
+    }
+}
+
 impl Smart {
     /// The spare is below its threshold.
     pub const WARNING_SPARE: u8 = 1 << 0;

@@ -22,6 +22,8 @@ pub mod admin {
     pub const GET_FEATURES: u8 = 0x0a;
     /// Asynchronous event request. [NVMe 5.1.2]
     pub const ASYNC_EVENT: u8 = 0x0c;
+    /// Format NVM. [NVMe 5.1.10]
+    pub const FORMAT_NVM: u8 = 0x80;
 }
 
 /// Commands of the NVM command set on I/O queues. [NVMe-NVM 3.3]

@@ -59,6 +59,7 @@ statuses! {
     LBA_OUT_OF_RANGE: 0, 0x80, "LBA out of range";
     CAPACITY_EXCEEDED: 0, 0x81, "capacity exceeded";
     NAMESPACE_NOT_READY: 0, 0x82, "namespace not ready";
+    RESERVATION_CONFLICT: 0, 0x83, "reservation conflict";
     INVALID_CQ: 1, 0x00, "completion queue invalid";
     INVALID_QUEUE_ID: 1, 0x01, "invalid queue identifier";
     INVALID_QUEUE_SIZE: 1, 0x02, "invalid queue size";
@@ -66,6 +67,7 @@ statuses! {
     EVENT_LIMIT: 1, 0x05, "asynchronous event request limit exceeded";
     INVALID_INTERRUPT_VECTOR: 1, 0x08, "invalid interrupt vector";
     INVALID_LOG_PAGE: 1, 0x09, "invalid log page";
+    INVALID_FORMAT: 1, 0x0a, "invalid format";
     INVALID_QUEUE_DELETION: 1, 0x0c, "invalid queue deletion";
     FEATURE_NOT_CHANGEABLE: 1, 0x0e, "feature not changeable";
     CONFLICTING_ATTRIBUTES: 1, 0x80, "conflicting attributes";

@@ -110,7 +110,7 @@ impl Encoder {
     /// way](Self::page_transfer).
     pub(super) fn protected(mut self, protection: Protection) -> Self {
         self.protection = protection;
-        if protection.is_any() {
+        if !protection.is_none() {
             self.limits.page_end = 0;
         }
         self
@@ -118,7 +118,7 @@ impl Encoder {
 
     /// Whether its commands may have a reference tag.
     pub(super) fn is_protected(&self) -> bool {
-        self.protection.is_any()
+        !self.protection.is_none()
     }
 
     /// No request is in order from now on, so that none goes [the short way](Self::page_transfer)

@@ -48,6 +48,8 @@ pub(super) struct NvmeShared {
     pub(super) losses: Losses,
     /// A write zeroes has timed out: no more are sent. The next process tries again.
     pub(super) zeroes_hang: AtomicBool,
+    /// That the controller does no commands because of somebody else's wish was logged.
+    pub(super) kept_from: AtomicBool,
     pub(super) vectors: Vectors,
     pub(super) admin: Arc<Mutex<Admin>>,
     pub(super) members: Mutex<Members>,
@@ -114,11 +116,12 @@ impl Controller {
         }
         let members = Mutex::new(Members::new(queues));
         let (lifetime, losses) = (ControllerState::new(device.name()), Losses::default());
-        let zeroes_hang = AtomicBool::new(false);
+        let (zeroes_hang, kept_from) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(NvmeShared {
             lifetime,
             losses,
             zeroes_hang,
+            kept_from,
             vectors,
             admin,
             members,

@@ -24,8 +24,8 @@ const TRIED: u32 = 1024;
 
 /// What a controller says of a namespace.
 pub(super) struct Structures {
-    set: u8,
-    namespace: identify::Namespace,
+    pub(super) set: u8,
+    pub(super) namespace: identify::Namespace,
     extended: ExtendedFormat,
 }
 

@@ -50,9 +50,9 @@ impl Protection {
         }
     }
 
-    /// Whether there is any.
-    pub(super) fn is_any(self) -> bool {
-        self != Self::None
+    /// Whether there is none.
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::None
     }
 
     /// `command`, a read or write of blocks from `lba` on, with the information made or checked by

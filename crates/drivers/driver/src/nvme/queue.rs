@@ -257,6 +257,14 @@ impl QueuePair {
             let (delays, most) = (shared.traits.retry_delays, shared.options.timeout);
             return Outcome::Retry(status::pause(status, attempts, delays, most));
         }
+        if status::is_kept_from(status) && !self.shared.kept_from.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "{} namespace {}: {status}: requests end with errors until whoever has begun that \
+                ends it",
+                self.shared.device.name(),
+                self.unit.id
+            );
+        }
         Outcome::Failed(match self.is_given_up(operation) {
             true => IoError::Unsupported,
             false => status::io_error(status),

@@ -115,12 +115,13 @@ impl Controller {
         claims.commit();
         lock(&admin).detached = false;
         let losses = Losses::resume(state.cache_lost, state.power);
-        let zeroes_hang = AtomicBool::new(false);
+        let (zeroes_hang, kept_from) = (AtomicBool::new(false), AtomicBool::new(false));
         let SavedController { traits, options, namespaces, refused, .. } = state;
         let shared = Arc::new(NvmeShared {
             lifetime,
             losses,
             zeroes_hang,
+            kept_from,
             vectors,
             admin,
             members,

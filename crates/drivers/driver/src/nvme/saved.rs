@@ -64,7 +64,7 @@ pub(super) struct SavedNamespace {
     #[serde(default)]
     pub(super) unique: UniqueId,
     /// Who does not know of it is told by the version of the controller's state.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Protection::is_none")]
     pub(super) protection: Protection,
 }
 
@@ -117,7 +117,7 @@ impl<S> SavedRing<S> {
 impl SavedController {
     /// As it is handed on.
     pub(super) fn to_saved(&self) -> Result<Saved, Error> {
-        let version = if self.namespaces.iter().any(|namespace| namespace.protection.is_any()) {
+        let version = if self.namespaces.iter().any(|namespace| !namespace.protection.is_none()) {
             WITH_PROTECTION
         } else if self.admin.host_memory.is_some() {
             WITH_HOST_MEMORY

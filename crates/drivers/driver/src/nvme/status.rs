@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// 4.2.3]
 pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
     match status.plain() {
-        _ if status.do_not_retry() => 1,
+        _ if status.do_not_retry() || is_kept_from(status) => 1,
         // By the driver itself, after a time-out.
         Status::ABORTED | Status::ABORTED_SQ_DELETION => ATTEMPTS,
         Status::INTERRUPTED
@@ -56,6 +56,12 @@ pub(super) fn attempts(operation: Operation, status: Status) -> u8 {
         _ if operation == Operation::Flush => 1,
         _ => ATTEMPTS_FAILED,
     }
+}
+
+/// Whether the controller does no such command because of somebody else's wish, which lasts: a
+/// reservation of the namespace, or a sanitize operation.
+pub(super) fn is_kept_from(status: Status) -> bool {
+    matches!(status.plain(), Status::RESERVATION_CONFLICT | Status::SANITIZE_IN_PROGRESS)
 }
 
 /// How long a command that was handed to the device `attempts` times and ended with `status` waits
@@ -99,6 +105,9 @@ mod tests {
                     && !repeats(Operation::Read, status.with_do_not_retry()),
                 "{status}"
             );
+        }
+        for status in [Status::RESERVATION_CONFLICT, Status::SANITIZE_IN_PROGRESS] {
+            assert!(!repeats(Operation::Read, status), "{status}");
         }
         assert!(repeats(Operation::Flush, Status::INTERRUPTED));
         assert!(
