@@ -1,5 +1,7 @@
 //! The saved state of a driver, for the driver that resumes its device.
 
+use std::ops::RangeInclusive;
+
 use ring3_device::Error;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -33,16 +35,30 @@ impl Saved {
     /// The state, if it is one of `of` in `version` of its form; [`Error::Invalid`] otherwise. What
     /// is in it is still to be checked.
     pub fn read<T: DeserializeOwned>(&self, of: &str, version: u32) -> Result<T, Error> {
+        self.read_one_of(of, version..=version)
+    }
+
+    /// The same of a state in any of `versions` of its form, of which the older ones lack what has
+    /// a default.
+    pub fn read_one_of<T: DeserializeOwned>(
+        &self,
+        of: &str,
+        versions: RangeInclusive<u32>,
+    ) -> Result<T, Error> {
         if self.of != of {
             return Err(Error::Invalid(format!(
                 "the saved state is of a {}, and a {of} is resumed: give each its own",
                 self.of
             )));
         }
-        if self.version != version {
+        if !versions.contains(&self.version) {
+            let known = match (versions.start(), versions.end()) {
+                (one, other) if one == other => format!("form {one}"),
+                (first, last) => format!("forms {first} to {last}"),
+            };
             return Err(Error::Invalid(format!(
-                "the state of the {of} was saved in form {}, and this version of ring3 reads form \
-                 {version}: resume it with the one that saved it, or open the device anew",
+                "the state of the {of} was saved in form {}, and this version of ring3 reads \
+                 {known}: resume it with the one that saved it, or open the device anew",
                 self.version
             )));
         }

@@ -129,10 +129,7 @@ impl SavedController {
 
     /// What was handed on.
     pub(super) fn of_saved(saved: &Saved) -> Result<Self, Error> {
-        saved
-            .read(CONTROLLER.0, WITH_PROTECTION)
-            .or_else(|_| saved.read(CONTROLLER.0, WITH_HOST_MEMORY))
-            .or_else(|_| saved.read(CONTROLLER.0, CONTROLLER.1))
+        saved.read_one_of(CONTROLLER.0, CONTROLLER.1..=WITH_PROTECTION)
     }
 }
 
