@@ -34,9 +34,10 @@ pub struct BindReport {
     pub link: Vec<(&'static str, Result<(), String>)>,
 }
 
-/// Functions whose link must not save power, vendor and device: the 82574L loses completions then,
-/// and the bus. [Linux, e1000_82574_info]
-const AWAKE: [(u16, u16); 1] = [(0x8086, 0x10d3)];
+/// Functions whose link must not save power, vendor and device: 82573, 82574 and 82583 lose
+/// completions then, and the bus. [Linux, e1000_82573_info, e1000_82574_info, e1000_82583_info]
+const AWAKE: [(u16, u16); 5] =
+    [(0x8086, 0x108b), (0x8086, 0x109a), (0x8086, 0x10d3), (0x8086, 0x10f6), (0x8086, 0x150c)];
 /// Files of a link's power states. [SYSFS]
 const LINK_STATES: [&str; 2] = ["l0s_aspm", "l1_aspm"];
 

@@ -10,7 +10,7 @@ use ring3_spec::e1000::receive::{self, AddressHigh};
 
 use super::interrupts::Moderation;
 use super::nvm::{Phy, words};
-use super::shape::Shape;
+use super::shape::{Nvm, Shape};
 use super::store::Store;
 use super::transmit::Sender;
 use crate::fault::{Action, Event, FaultPlan};
@@ -85,6 +85,15 @@ pub struct Counters {
     pub resets: u64,
 }
 
+/// EEC of a card that has read its NVM, or not yet.
+fn nvm_control(shape: &Shape, done: bool) -> NvmControl {
+    let control = NvmControl(0).with_present(1).with_auto_read_done(done.into());
+    match shape.nvm {
+        Nvm::Flash => control.with_kind(NvmControl::FLASH).with_auto_update(1),
+        _ => control,
+    }
+}
+
 impl E1000Model {
     /// A card after power-on.
     pub fn new(shape: Shape, faults: FaultPlan) -> Self {
@@ -118,10 +127,11 @@ impl E1000Model {
     fn set_defaults(&mut self) {
         let mut mac = self.shape.mac;
         mac[5] ^= self.shape.port;
+        let is_flash = self.shape.nvm == Nvm::Flash;
         let registers = &mut self.registers;
         registers.clear();
         registers.set(general::CONTROL, Control(0).with_full_duplex(1).with_speed(2));
-        registers.set(general::NVM_CONTROL, NvmControl(0).with_present(1).with_auto_read_done(1));
+        registers.set(general::NVM_CONTROL, nvm_control(&self.shape, !is_flash));
         registers.set(general::MANAGEMENT_CONTROL, general::CONFIGURED);
         let buffer = PacketBuffer(0)
             .with_receive_kib(RECEIVE_KIB)
@@ -142,7 +152,7 @@ impl E1000Model {
         if stuck || !self.shape.ready.is_zero() {
             let control = self.registers.get(general::CONTROL).with_reset(1);
             self.registers.set(general::CONTROL, control);
-            self.registers.set(general::NVM_CONTROL, NvmControl(0).with_present(1));
+            self.registers.set(general::NVM_CONTROL, nvm_control(&self.shape, false));
         }
         if !stuck && !self.shape.ready.is_zero() {
             let due = Instant::now() + self.shape.ready;
@@ -154,8 +164,13 @@ impl E1000Model {
     pub(super) fn end_reset(&mut self) {
         self.reset_due = None;
         self.registers.set(general::CONTROL, self.registers.get(general::CONTROL).with_reset(0));
-        self.registers
-            .set(general::NVM_CONTROL, NvmControl(0).with_present(1).with_auto_read_done(1));
+        let done = self.shape.nvm != Nvm::Flash;
+        self.registers.set(general::NVM_CONTROL, nvm_control(&self.shape, done));
+    }
+
+    /// CTRL_EXT.EE_RST: the NVM is read as after power-on. [82574 10.2.2]
+    pub(super) fn reread_nvm(&mut self) {
+        self.registers.set(general::NVM_CONTROL, nvm_control(&self.shape, true));
     }
 
     pub(super) fn is_in_reset(&self) -> bool {

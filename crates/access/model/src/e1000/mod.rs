@@ -1,10 +1,12 @@
-//! An 82574L as a model, with a wire whose other end is a test, another model or a mirror.
+//! An 82574L, and its near kin 82573, 82574LA and 82583V, as a model, with a wire whose other end is a test, another model or a mirror.
 //!
 //! Written against the same sections as the driver, and sharing only `ring3_spec` with it.
 //!
 //! # References
 //! - `[82574]` Intel 82574 GbE Controller Family Datasheet, Revision 3.4, February 2014
 //! - `[802.3]` IEEE Std 802.3, clauses 3, 22 and 28
+//! - `[Linux, NAME]` what Linux 6.12 does in the function NAME of `e1000e`: there is no data sheet of
+//!   the 82573 at hand, and none says what the reserved bits are for
 //!
 //! # Time
 //! A write to the transmit tail sends before it returns, and a frame that comes is stored at once;
@@ -34,7 +36,7 @@ mod store;
 mod transmit;
 
 pub use controller::{Counters, E1000Model};
-pub use shape::{Nvm, Shape};
+pub use shape::{Card, Nvm, Shape};
 
 use ring3_device::{Error, OpenOptions, Uri};
 
@@ -73,11 +75,12 @@ const FAULTS: [&str; 14] = [
 
 /// Opens `sim:e1000`.
 ///
-/// Options, besides those of [every model](super): `mac=52:54:00:12:34:56`, `wire=test` (a test's
+/// Options, besides those of [every model](super): `card=82574l` (or `82573e`, `82573l`, `82574la`,
+/// `82583v`), `mac=52:54:00:12:34:56`, `wire=test` (a test's
 /// [handle](E1000Handle); or `mirror`: what is sent comes back with its addresses exchanged; or
 /// `cable/NAME`: the other model of the process with the same name), `link=on`, `vectors=5` (MSI-X;
 /// 0 for none), `ready=0us` (time that a reset takes), `nvm=good` (or `bad`: its checksum is
-/// wrong; or `flaky`: the first time), `port=0` (or 1), `firmware=0us` (time for which firmware has
+/// wrong; or `flaky`: the first time; or `flash`: a Flash), `port=0` (or 1), `firmware=0us` (time for which firmware has
 /// NVM and PHY), and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimE1000, Error> {
     let (options, shape) = shape::of_uri(uri)?;

@@ -15,7 +15,8 @@ pub(super) fn words(shape: &Shape) -> [u16; nvm::CHECKED_WORDS as usize] {
         *word = u16::from_le_bytes([bytes[0], bytes[1]]);
     }
     let sum = words.iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
-    words[words.len() - 1] = nvm::SUM.wrapping_sub(sum) ^ u16::from(shape.nvm != Nvm::Good);
+    words[words.len() - 1] =
+        nvm::SUM.wrapping_sub(sum) ^ u16::from(matches!(shape.nvm, Nvm::Bad | Nvm::Flaky));
     words
 }
 

@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use ring3_spec::e1000::general::{self, Control, ExtendedConfiguration, Mdi};
+use ring3_spec::e1000::general::{
+    self, Control, ControlExtended, ExtendedConfiguration, Mdi, Semaphore,
+};
 use ring3_spec::e1000::interrupt::{self, Causes};
 use ring3_spec::e1000::{self as spec, nvm, receive, statistics, transmit};
 use ring3_spec::register::Reg;
@@ -20,6 +22,8 @@ impl E1000Model {
             self.status().0
         } else if at(offset, interrupt::CAUSE) {
             self.read_causes(bus)
+        } else if at(offset, general::SEMAPHORE) {
+            self.read_semaphore()
         } else if is_write_only(offset) {
             0
         } else if (statistics::FIRST..statistics::END).contains(&offset) {
@@ -55,11 +59,34 @@ impl E1000Model {
         {
         } else if at(offset, general::EXTENDED_CONFIGURATION) {
             let asked = ExtendedConfiguration(value);
-            let is_free = self.powered_on.elapsed() >= self.shape.firmware;
+            let is_free = self.is_firmware_done();
             let owned = asked.with_software_owns(asked.software_owns() & u32::from(is_free));
             self.registers.set(general::EXTENDED_CONFIGURATION, owned);
+        } else if at(offset, general::SEMAPHORE) {
+            let asked = Semaphore(value);
+            let granted = asked.software() & u32::from(self.is_firmware_done());
+            self.registers.set(general::SEMAPHORE, asked.with_software(granted));
+        } else if at(offset, general::CONTROL_EXTENDED) {
+            let asked = ControlExtended(value);
+            self.registers.set(general::CONTROL_EXTENDED, asked.with_nvm_reset(0));
+            if asked.nvm_reset() != 0 {
+                self.reread_nvm();
+            }
         } else if at(offset, general::NVM_READ) {
             self.must_own("the NVM");
+            let control = self.registers.get(general::NVM_CONTROL);
+            if control.auto_read_done() == 0 {
+                self.record_violation(
+                    "the NVM is read before EEC.Auto_RD is set [82574 4.6.2]".into(),
+                );
+            }
+            if control.auto_update() != 0 {
+                self.record_violation(
+                    "the Flash is used while EEC.AUPDEN is set [Linux, \
+                     e1000_init_nvm_params_82571]"
+                        .into(),
+                );
+            }
             let at = nvm::Read(value).address() as usize;
             let word = self.nvm.get(at).copied().unwrap_or(u16::MAX);
             if at + 1 == self.nvm.len() && self.shape.nvm == Nvm::Flaky {
@@ -88,15 +115,10 @@ impl E1000Model {
         {
             self.registers.set_dword(offset, value);
             if at(offset, receive::CONTROL) {
+                self.check_receiver(receive::Control(value));
                 self.store(bus, false);
             } else if at(offset, transmit::CONTROL) {
-                let kept = self.registers.get(general::EXPRESS_CONTROL2).keep_completions();
-                if transmit::Control(value).enable() != 0 && kept == 0 {
-                    self.record_violation(
-                        "the transmitter is enabled while completions may get lost (GCR2 bit 0)"
-                            .into(),
-                    );
-                }
+                self.check_transmitter(transmit::Control(value));
                 (0..QUEUES).for_each(|queue| self.send(bus, queue));
             }
         }
@@ -104,10 +126,80 @@ impl E1000Model {
 
     /// Notes that the host uses `what` without having asked firmware for it.
     fn must_own(&mut self, what: &str) {
-        if self.registers.get(general::EXTENDED_CONFIGURATION).software_owns() == 0 {
+        if self.shape.card.is_82573() {
+            let semaphore = self.registers.get(general::SEMAPHORE);
+            if semaphore.driver() & semaphore.software() == 0 {
+                self.record_violation(format!(
+                    "{what} is used while SWSM is not held [Linux, e1000_get_hw_semaphore_82571]"
+                ));
+            }
+        } else if self.registers.get(general::EXTENDED_CONFIGURATION).software_owns() == 0 {
             self.record_violation(format!(
                 "{what} is used while EXTCNF_CTRL.MDIO_SW is clear [82574 10.2.2]"
             ));
+        }
+    }
+
+    fn is_firmware_done(&self) -> bool {
+        self.powered_on.elapsed() >= self.shape.firmware
+    }
+
+    /// Reading SWSM sets SMBI. [82576 8.16.1]
+    fn read_semaphore(&mut self) -> u32 {
+        let semaphore = self.registers.get(general::SEMAPHORE);
+        self.registers.set(general::SEMAPHORE, semaphore.with_driver(1));
+        semaphore.0
+    }
+
+    /// What an 82573 wants before it receives. [Linux, e1000_initialize_hw_bits]
+    fn check_receiver(&mut self, control: receive::Control) {
+        if control.enable() == 0 || !self.shape.card.is_82573() {
+            return;
+        }
+        if self.registers.get(receive::FILTER_CONTROL).no_ipv6_extensions() != 3 {
+            self.record_violation(
+                "the receiver is enabled while it reads extension headers of IPv6, which hang it"
+                    .into(),
+            );
+        }
+        if self.registers.get(general::SEMAPHORE).driver_loaded() == 0 {
+            self.record_violation(
+                "the receiver is enabled while SWSM.DRV_LOAD tells firmware of no driver".into(),
+            );
+        }
+    }
+
+    /// What each member wants before it sends. [Linux, e1000_initialize_hw_bits]
+    fn check_transmitter(&mut self, control: transmit::Control) {
+        if control.enable() == 0 {
+            return;
+        }
+        let registers = &self.registers;
+        let extended = registers.get(general::CONTROL_EXTENDED);
+        let arbitration = registers.get(transmit::arbitration(0));
+        let express = registers.get(general::EXPRESS_CONTROL);
+        let kin = !self.shape.card.is_82573();
+        let wanted = [
+            (
+                kin && registers.get(general::EXPRESS_CONTROL2).keep_completions() == 0,
+                "completions may get lost (GCR2 bit 0)",
+            ),
+            (kin && express.reserved_one() == 0, "GCR bit 22 is clear"),
+            (kin && arbitration.reserved_one() == 0, "TARC0 bit 26 is clear"),
+            (arbitration.reserved_zero() != 0, "one of TARC0 bits 27 to 30 is set"),
+            (extended.reserved_one() == 0, "CTRL_EXT bit 22 is clear"),
+            (extended.reserved_zero() != 0, "CTRL_EXT bit 23 is set"),
+        ];
+        for (_, what) in wanted.iter().filter(|(is_wrong, _)| *is_wrong) {
+            self.record_violation(format!("the transmitter is enabled while {what}"));
+        }
+        let queues = [0, 1].map(|queue| self.registers.get(transmit::descriptor_control(queue)));
+        if queues[0] != queues[1] || queues[0].count() == 0 {
+            self.record_violation(
+                "the transmitter is enabled while TXDCTL differs between its queues, or its bit \
+                 22 is clear [Linux, e1000_configure_tx]"
+                    .into(),
+            );
         }
     }
 
@@ -209,7 +301,7 @@ impl Model for E1000Model {
         let msix = MsixLayout { vectors, bar: spec::MSIX_BAR, table: 0, pba: spec::MSIX_PBA };
         Identity {
             vendor: spec::VENDOR,
-            device: spec::DEVICE_82574L,
+            device: self.shape.card.device(),
             revision: 0,
             class: spec::CLASS,
             bars,

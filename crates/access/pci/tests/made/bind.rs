@@ -67,7 +67,10 @@ fn a_card_that_hangs_when_its_link_saves_power_is_bound_with_that_off() {
         (done.unwrap().link, states.each_ref().map(|state| read(state)).concat())
     };
     assert_eq!(bound("0x10c9\n"), (vec![], "111".into()));
-    assert_eq!(bound("0x10d3\n"), (vec![("l0s_aspm", Ok(())), ("l1_aspm", Ok(()))], "001".into()));
+    for device in ["0x108b\n", "0x109a\n", "0x10d3\n", "0x10f6\n", "0x150c\n"] {
+        let off = vec![("l0s_aspm", Ok(())), ("l1_aspm", Ok(()))];
+        assert_eq!(bound(device), (off, "001".into()), "{device}");
+    }
     states.iter().for_each(|state| std::fs::remove_file(machine.path(state)).unwrap());
     let done = bind(&machine.host(), DISK.parse().unwrap(), PassthroughDriver::Vfio, None);
     assert_eq!(done.unwrap().link, []);

@@ -24,15 +24,16 @@ pub const FLOW_ADDRESS_HIGH: Reg<u32, Rw> = Reg::at(0x002c);
 pub const FLOW_TYPE: Reg<u32, Rw> = Reg::at(0x0030);
 /// VET: type of VLAN frames, 0x8100. [82574 10.2.2]
 pub const VLAN_TYPE: Reg<u32, Rw> = Reg::at(0x0038);
-/// EXTCNF_CTRL: who has the PHY and the NVM, driver or firmware. 82574L. [82574 10.2.2]
+/// EXTCNF_CTRL: who has the PHY and the NVM, driver or firmware. 82573, 82574, 82583. [82574 10.2.2]
 pub const EXTENDED_CONFIGURATION: Reg<ExtendedConfiguration, Rw> = Reg::at(0x0f00);
 /// GCR: how the card uses PCI Express. [82574 10.2.2]
 pub const EXPRESS_CONTROL: Reg<ExpressControl, Rw> = Reg::at(0x5b00);
-/// SWSM: held while [`RESOURCES`] is changed. 82576. [82576 8.16.1]
+/// SWSM: held while [`RESOURCES`] is changed; of the 82573 while PHY and NVM are used. 82573, 82576.
+/// [82576 8.16.1; Linux, e1000_get_hw_semaphore_82571]
 pub const SEMAPHORE: Reg<Semaphore, Rw> = Reg::at(0x5b50);
 /// SW_FW_SYNC: who has what ports and firmware share. 82576. [82576 8.16.2]
 pub const RESOURCES: Reg<Resources, Rw> = Reg::at(0x5b5c);
-/// GCR2: more of it. 82574L. The data sheet does not have it. [Linux, e1000_initialize_hw_bits]
+/// GCR2: more of it. 82574, 82583. The data sheet does not have it. [Linux, e1000_initialize_hw_bits]
 pub const EXPRESS_CONTROL2: Reg<ExpressControl2, Rw> = Reg::at(0x5b64);
 /// PBA: KiB of the packet buffer that are the receiver's; the rest is the transmitter's. [82574
 /// 10.2.2]
@@ -116,7 +117,18 @@ fields! {
         present, with_present: 8..=8;
         /// Auto_RD: the controller has read what it needs after a reset. 82574L.
         auto_read_done, with_auto_read_done: 9..=9;
+        /// NVM type: [`NvmControl::FLASH`] where the NVM is a Flash. 82573, 82574, 82583. [Linux,
+        /// e1000_init_nvm_params_82571]
+        kind, with_kind: 16..=15;
+        /// AUPDEN: the controller updates the Flash by itself. [Linux,
+        /// e1000_init_nvm_params_82571]
+        auto_update, with_auto_update: 20..=20;
     }
+}
+
+impl NvmControl {
+    /// NVM type: a Flash, of which the controller keeps a copy.
+    pub const FLASH: u32 = 3;
 }
 
 fields! {
@@ -124,8 +136,12 @@ fields! {
     pub struct ControlExtended(u32) {
         /// EE_RST: read the NVM as after power-on.
         nvm_reset, with_nvm_reset: 13..=13;
-        /// Reserved: one in a card that runs. 82574L. [Linux, e1000_initialize_hw_bits]
+        /// Reserved: one in a card that runs. 82573, 82574, 82583. [Linux,
+        /// e1000_initialize_hw_bits]
         reserved_one, with_reserved_one: 22..=22;
+        /// Reserved: zero in a card that runs. 82573, 82574, 82583. [Linux,
+        /// e1000_initialize_hw_bits]
+        reserved_zero, with_reserved_zero: 23..=23;
         /// EIAME: a message masks its causes that IAM names. 82574L. [82574 7.4.5]
         auto_mask, with_auto_mask: 24..=24;
         /// IAME: reading or writing ICR masks the causes that IAM names. [82574 7.4.5]
@@ -170,6 +186,9 @@ fields! {
         driver, with_driver: 0..=0;
         /// SWESMBI: drivers have it. It stays zero while firmware has it.
         software, with_software: 1..=1;
+        /// DRV_LOAD: a driver has the device; firmware looks at it. 82573. [Linux,
+        /// e1000e_get_hw_control]
+        driver_loaded, with_driver_loaded: 3..=3;
     }
 }
 
@@ -241,6 +260,15 @@ pub const SETTLE_MILLIS: u64 = 10;
 /// The EEPROM was read this long after CTRL.RST, in milliseconds, by cards without EEC.Auto_RD.
 /// 8254x. [8254x 14.4]
 pub const AUTO_READ_MILLIS: u64 = 5;
+/// Firmware gives the PHY up for a reset within this, in milliseconds. [Linux,
+/// MDIO_OWNERSHIP_TIMEOUT]
+pub const RESET_OWNERSHIP_MILLIS: u64 = 40;
+/// The controller is quiet for this long after CTRL.RST before CTRL_EXT.EE_RST has it read a Flash,
+/// in microseconds. [Linux, e1000_reset_hw_82571]
+pub const FLASH_QUIET_MICROS: u64 = 20;
+/// The PHY has its configuration this long after EEC.Auto_RD, in milliseconds. 82573, 82574, 82583.
+/// [Linux, e1000_reset_hw_82571]
+pub const PHY_CONFIGURATION_MILLIS: u64 = 25;
 /// Transfers that are under way end within this after CTRL.GIO_MASTER_DISABLE, in milliseconds.
 /// [82574 5.2]
 pub const MASTER_MILLIS: u64 = 100;

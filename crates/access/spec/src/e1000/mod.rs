@@ -1,5 +1,5 @@
 //! Intel's Gigabit Ethernet controllers that are programmed as the 8254x was: 82540EM and 82545EM,
-//! 82574L, 82576.
+//! 82573, 82574, 82583, 82576.
 //!
 //! # Shape
 //! All registers lie in BAR 0, 128 KiB of dwords. A queue is a ring of 16-byte descriptors with a
@@ -8,7 +8,8 @@
 //!
 //! # Variants
 //! Where the family differs, the item names the members that it is of; without a name it is of all.
-//! The 82574L has two queues of each direction, extended receive descriptors and MSI-X; 82540EM and
+//! The 82574L has two queues of each direction, extended receive descriptors and MSI-X; 82573 and
+//! 82583 are programmed as it is and have no MSI-X; 82540EM and
 //! 82545EM have one queue, legacy receive descriptors and the pin. What the 82576 has of its own is
 //! in [`advanced`].
 //!
@@ -18,6 +19,7 @@
 //! - `[82574]` Intel 82574 GbE Controller Family Datasheet, Revision 3.4, February 2014
 //! - `[82576]` Intel 82576EB Gigabit Ethernet Controller Datasheet, Revision 2.63, December 2011
 //! - `[802.3]` IEEE Std 802.3, clauses 22 and 28
+//! - `[Linux, NAME]` what Linux 6.12 does in the function or the table NAME of `e1000e`
 
 pub mod advanced;
 pub mod general;
@@ -36,6 +38,14 @@ pub const DEVICE_82540EM: u16 = 0x100e;
 pub const DEVICE_82545EM: u16 = 0x100f;
 /// PCI device id of the 82574L. [82574 9.1.1]
 pub const DEVICE_82574L: u16 = 0x10d3;
+/// PCI device id of the 82574LA. [Linux, E1000_DEV_ID_82574LA]
+pub const DEVICE_82574LA: u16 = 0x10f6;
+/// PCI device id of the 82583V. [Linux, E1000_DEV_ID_82583V]
+pub const DEVICE_82583V: u16 = 0x150c;
+/// PCI device id of 82573E and 82573V. [Linux, E1000_DEV_ID_82573E]
+pub const DEVICE_82573E: u16 = 0x108b;
+/// PCI device id of the 82573L. [Linux, E1000_DEV_ID_82573L]
+pub const DEVICE_82573L: u16 = 0x109a;
 /// PCI device id of the 82576, copper. [82576 9.4]
 pub const DEVICE_82576: u16 = 0x10c9;
 /// PCI class code: network controller, Ethernet.

@@ -157,6 +157,9 @@ fields! {
         no_acknowledgements, with_no_acknowledgements: 12..=12;
         /// EXSTEN: descriptors are extended ones.
         extended, with_extended: 15..=15;
+        /// IPV6_EX_DIS and NEW_IPV6_EXT_DIS: extension headers of IPv6 are not read. 82573. [Linux,
+        /// e1000_initialize_hw_bits]
+        no_ipv6_extensions, with_no_ipv6_extensions: 17..=16;
     }
 }
 

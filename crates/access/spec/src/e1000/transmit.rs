@@ -26,6 +26,19 @@ queue_registers! {
     descriptor_control: DescriptorControl @ 0x3828;
     /// TADV: longest wait when TIDV starts anew with each frame, in units of 1.024 us.
     longest_delay: u32 @ 0x382c;
+    /// TARC: which of the queues sends next.
+    arbitration: Arbitration @ 0x3840;
+}
+
+fields! {
+    /// TARC. [82574 10.2.6]
+    pub struct Arbitration(u32) {
+        /// Reserved: one in a card that runs. TARC0 of 82574 and 82583. [Linux,
+        /// e1000_initialize_hw_bits]
+        reserved_one, with_reserved_one: 26..=26;
+        /// Reserved: zero in a card that runs. [Linux, e1000_initialize_hw_bits]
+        reserved_zero, with_reserved_zero: 30..=27;
+    }
 }
 
 fields! {

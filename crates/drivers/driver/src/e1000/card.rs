@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ring3_class::net::{Filter, Link, Mac};
 use ring3_device::{Deadline, Device, Error, Registers, poll_until};
-use ring3_spec::e1000::general::{self, Control, ControlExtended, Status};
+use ring3_spec::e1000::general::{self, Control, ControlExtended, NvmControl, Status};
 use ring3_spec::e1000::interrupt::{self, Causes};
 use ring3_spec::e1000::{BAR, BAR_BYTES, advanced, receive, statistics, transmit};
 
@@ -22,6 +22,7 @@ const VLAN_TYPE: u32 = 0x8100;
 pub(super) struct Card {
     registers: Registers,
     pub(super) family: Family,
+    pub(super) variant: Variant,
     /// The address in its NVM.
     pub(super) nvm: Mac,
     pub(super) filter: Filter,
@@ -42,6 +43,7 @@ impl Card {
         Ok(Self {
             registers,
             family: variant.family,
+            variant,
             nvm: Mac::default(),
             filter: Filter::default(),
             rings,
@@ -98,12 +100,17 @@ impl Card {
         } else {
             std::thread::sleep(Duration::from_millis(general::SETTLE_MILLIS));
         }
+        let owned = self.own_for_reset()?;
         self.registers.write(general::CONTROL, control.with_reset(1));
         std::thread::sleep(Duration::from_micros(general::RESET_QUIET_MICROS));
         let within = || Deadline::after(Duration::from_millis(general::RESET_MILLIS));
         poll_until(within(), "the card's reset (CTRL.RST)", || {
             Ok((self.registers.read_alive(general::CONTROL)?.reset() == 0).then_some(()))
         })?;
+        if owned {
+            self.release_configuration()?;
+        }
+        let flash = self.reload_flash()?;
         // A card without an NVM never says that it has read it, and neither does QEMU's 82576 after
         // this reset. Both work, so a time-out here is no error.
         let read = poll_until(within(), "the card's NVM (EEC.Auto_RD)", || {
@@ -115,12 +122,53 @@ impl Card {
             }
             read => read?,
         }
-        if !self.family.is_express() {
-            std::thread::sleep(Duration::from_millis(general::AUTO_READ_MILLIS));
+        match self.family {
+            Family::I8254x => std::thread::sleep(Duration::from_millis(general::AUTO_READ_MILLIS)),
+            Family::I82574 => {
+                // Without it the PHY is used while it gets its configuration.
+                std::thread::sleep(Duration::from_millis(general::PHY_CONFIGURATION_MILLIS))
+            }
+            Family::I82576 => {}
+        }
+        if flash {
+            let control = self.registers.read_alive(general::NVM_CONTROL)?;
+            self.registers.write(general::NVM_CONTROL, control.with_auto_update(0));
         }
         self.mask();
         self.registers.take(interrupt::CAUSE);
         Ok(())
+    }
+
+    /// Takes the PHY from firmware, which must not be in the middle of an access when the reset
+    /// comes; whether that was possible. It is reset in any case. [Linux, e1000_reset_hw_82571]
+    fn own_for_reset(&self) -> Result<bool, Error> {
+        if self.family != Family::I82574 {
+            return Ok(false);
+        }
+        let within = Duration::from_millis(general::RESET_OWNERSHIP_MILLIS);
+        match poll_until(Deadline::after(within), "the PHY, which firmware has", || {
+            Ok(self.acquire_configuration()?.then_some(()))
+        }) {
+            Err(error @ Error::Timeout { .. }) => {
+                tracing::debug!("{error}; the card is reset nevertheless");
+                Ok(false)
+            }
+            owned => owned.map(|()| true),
+        }
+    }
+
+    /// Has the card read its NVM, if that is a Flash: CTRL.RST alone does not. Whether it is one.
+    /// [Linux, e1000_reset_hw_82571]
+    fn reload_flash(&self) -> Result<bool, Error> {
+        if self.family != Family::I82574
+            || self.registers.read_alive(general::NVM_CONTROL)?.kind() != NvmControl::FLASH
+        {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_micros(general::FLASH_QUIET_MICROS));
+        let extended = self.registers.read_alive(general::CONTROL_EXTENDED)?;
+        self.registers.write(general::CONTROL_EXTENDED, extended.with_nvm_reset(1));
+        Ok(true)
     }
 
     /// What is under way ends first, where the card can say so; the reset does not depend on it.
@@ -160,6 +208,7 @@ impl Card {
     /// the function.
     pub(super) fn stop(&mut self, device: &dyn Device) -> Result<(), StopFailed> {
         self.rings.iter_mut().flatten().for_each(|rings| rings.started = false);
+        self.say_loaded(false);
         self.reset().or_else(|error| stop_function(device, error))
     }
 
@@ -170,15 +219,18 @@ impl Card {
         match self.family {
             Family::I8254x => {}
             Family::I82574 => {
-                // Its errata: without these, completions get lost and the transmitter hangs.
-                let express = registers.read(general::EXPRESS_CONTROL);
-                registers.write(general::EXPRESS_CONTROL, express.with_reserved_one(1));
-                let express = registers.read(general::EXPRESS_CONTROL2);
-                registers.write(general::EXPRESS_CONTROL2, express.with_keep_completions(1));
-                let extended = ControlExtended(0)
+                self.program_errata();
+                self.say_loaded(true);
+                let errata = self.variant.errata;
+                // The NVM's bits of an 82573 say how its PHY is connected.
+                let before = match errata.loaded_in_semaphore {
+                    true => registers.read(general::CONTROL_EXTENDED),
+                    false => ControlExtended(0).with_driver_loaded(1),
+                };
+                let extended = before
                     .with_reserved_one(1)
-                    .with_driver_loaded(1)
-                    .with_pending_clear(1)
+                    .with_reserved_zero(0)
+                    .with_pending_clear((self.variant.vectors > 0).into())
                     .with_mask_on_read(1);
                 // With IAME set and IAM empty, nothing is masked behind the driver's back.
                 registers.write(general::CONTROL_EXTENDED, extended);
@@ -211,6 +263,24 @@ impl Card {
         self.program_filter();
         // Pushes the writes out.
         registers.read(general::STATUS);
+    }
+
+    /// Sets the bits without which an 82574 or 82583 loses completions, and hangs. [Linux,
+    /// e1000_initialize_hw_bits]
+    fn program_errata(&self) {
+        if !self.variant.errata.loses_completions {
+            return;
+        }
+        let registers = &self.registers;
+        let express = registers.read(general::EXPRESS_CONTROL);
+        registers.write(general::EXPRESS_CONTROL, express.with_reserved_one(1));
+        let express = registers.read(general::EXPRESS_CONTROL2);
+        registers.write(general::EXPRESS_CONTROL2, express.with_keep_completions(1));
+        let arbitration = registers.read(transmit::arbitration(0));
+        registers.write(
+            transmit::arbitration(0),
+            arbitration.with_reserved_zero(0).with_reserved_one(1),
+        );
     }
 
     /// Keeps `filter`, also for the next start.

@@ -9,7 +9,7 @@ use ring3_spec::e1000::{nvm, phy};
 
 use super::card::Card;
 use super::filter;
-use super::variant::Family;
+use super::variant::{Family, Ownership};
 
 /// Attempts at reading the NVM: behind a link that saves power the first may fail. [Linux,
 /// e1000_probe]
@@ -108,25 +108,23 @@ impl Card {
 
     /// Takes the semaphore from a driver that has died with it.
     fn free(&self) -> Result<(), Error> {
-        if self.family != Family::I82576 {
-            return Ok(());
+        match self.variant.ownership {
+            Ownership::Always | Ownership::Configuration => Ok(()),
+            Ownership::Semaphore => self.release(),
+            Ownership::Resources => {
+                self.registers().write(general::SEMAPHORE, Semaphore(0));
+                self.release()
+            }
         }
-        self.registers().write(general::SEMAPHORE, Semaphore(0));
-        self.release()
     }
 
     /// Whether NVM and PHY are the driver's from now on.
     fn acquire(&self) -> Result<bool, Error> {
-        let registers = self.registers();
-        match self.family {
-            Family::I8254x => Ok(true),
-            Family::I82574 => {
-                let before = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
-                registers.write(general::EXTENDED_CONFIGURATION, before.with_software_owns(1));
-                let now = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
-                Ok(now.software_owns() == 1)
-            }
-            Family::I82576 => {
+        match self.variant.ownership {
+            Ownership::Always => Ok(true),
+            Ownership::Configuration => self.acquire_configuration(),
+            Ownership::Semaphore => self.acquire_semaphore(),
+            Ownership::Resources => {
                 let wanted = Resources::nvm_and_phy(self.status()?.port());
                 self.with_semaphore(|resources| {
                     let is_free = (resources.software() | resources.firmware()) & wanted == 0;
@@ -139,15 +137,11 @@ impl Card {
 
     /// Gives NVM and PHY back.
     fn release(&self) -> Result<(), Error> {
-        let registers = self.registers();
-        match self.family {
-            Family::I8254x => Ok(()),
-            Family::I82574 => {
-                let before = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
-                registers.write(general::EXTENDED_CONFIGURATION, before.with_software_owns(0));
-                Ok(())
-            }
-            Family::I82576 => {
+        match self.variant.ownership {
+            Ownership::Always => Ok(()),
+            Ownership::Configuration => self.release_configuration(),
+            Ownership::Semaphore => self.release_semaphore(),
+            Ownership::Resources => {
                 let ours = Resources::nvm_and_phy(self.status()?.port());
                 self.with_semaphore(|resources| {
                     Some(resources.with_software(resources.software() & !ours))
@@ -155,6 +149,54 @@ impl Card {
                 .map(drop)
             }
         }
+    }
+
+    /// Whether EXTCNF_CTRL is the driver's from now on. [82574 10.2.2]
+    pub(super) fn acquire_configuration(&self) -> Result<bool, Error> {
+        let registers = self.registers();
+        let before = registers.read_alive(general::EXTENDED_CONFIGURATION)?;
+        registers.write(general::EXTENDED_CONFIGURATION, before.with_software_owns(1));
+        Ok(registers.read_alive(general::EXTENDED_CONFIGURATION)?.software_owns() == 1)
+    }
+
+    pub(super) fn release_configuration(&self) -> Result<(), Error> {
+        let before = self.registers().read_alive(general::EXTENDED_CONFIGURATION)?;
+        self.registers().write(general::EXTENDED_CONFIGURATION, before.with_software_owns(0));
+        Ok(())
+    }
+
+    /// Whether SWSM is the driver's from now on. [Linux, e1000_get_hw_semaphore_82571]
+    fn acquire_semaphore(&self) -> Result<bool, Error> {
+        let before: Semaphore = self.registers().read_alive(general::SEMAPHORE)?;
+        if before.driver() == 1 {
+            return Ok(false);
+        }
+        // The read has set SMBI; firmware decides about SWESMBI.
+        self.registers().write(general::SEMAPHORE, before.with_driver(1).with_software(1));
+        let owned = self.registers().read_alive(general::SEMAPHORE)?.software() == 1;
+        if !owned {
+            self.release_semaphore()?;
+        }
+        Ok(owned)
+    }
+
+    /// DRV_LOAD is in the same register and stays.
+    fn release_semaphore(&self) -> Result<(), Error> {
+        let held = self.registers().read_alive(general::SEMAPHORE)?;
+        self.registers().write(general::SEMAPHORE, held.with_driver(0).with_software(0));
+        Ok(())
+    }
+
+    /// Has firmware look for the driver in SWSM, where it does so. [Linux, e1000e_get_hw_control]
+    pub(super) fn say_loaded(&self, loaded: bool) {
+        if !self.variant.errata.loaded_in_semaphore {
+            return;
+        }
+        let registers = self.registers();
+        let semaphore: Semaphore = registers.read(general::SEMAPHORE);
+        // The read has set SMBI, which must not stay.
+        let said = semaphore.with_driver(0).with_software(0).with_driver_loaded(loaded.into());
+        registers.write(general::SEMAPHORE, said);
     }
 
     /// Has `change` change who has what, if the semaphore that guards it is free; whether it was

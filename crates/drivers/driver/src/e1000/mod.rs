@@ -1,5 +1,5 @@
-//! Intel's Gigabit Ethernet cards that are programmed as the 8254x was: 82540EM and 82545EM, 82574L
-//! ("e1000e"), 82576 ("igb").
+//! Intel's Gigabit Ethernet cards that are programmed as the 8254x was: 82540EM and 82545EM; 82573,
+//! 82574 and 82583 ("e1000e"); 82576 ("igb").
 //!
 //! Written against `[8254x]`, `[82574]` and `[82576]`; `ring3_spec::e1000` names the documents.
 //!

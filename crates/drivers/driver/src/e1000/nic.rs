@@ -30,9 +30,8 @@ const MAX_DEPTH: u16 = 1024;
 const MAX_PIECES: u16 = 32;
 /// Most bytes of a packet that is cut, headers included: the IP length of the whole must not wrap.
 const MAX_SEGMENTED: u32 = 65535;
-/// The least MTU that IPv4 allows, and the largest of which frames fit into the card with a tag and
-/// their FCS. [RFC 791; 82574 10.2.5]
-const MTU: (u32, u32) = (68, 9000);
+/// The least MTU that IPv4 allows. [RFC 791]
+const LEAST_MTU: u32 = 68;
 
 /// A card that is driven. Dropping the last of it and its queues resets it.
 pub struct E1000 {
@@ -113,22 +112,23 @@ pub(super) fn variant(device: &dyn Device) -> Result<Variant, Error> {
 }
 
 fn info(variant: Variant, mac: Mac, max_queues: u16) -> Info {
+    let segments = !variant.errata.hangs_by_headers;
     Info {
         model: variant.model.into(),
         mac,
-        mtu: MTU,
+        mtu: (LEAST_MTU, variant.mtu),
         max_queues,
         max_depth: (MAX_DEPTH, MAX_DEPTH),
         headroom: 0,
         max_pieces: MAX_PIECES,
         receives_pieces: true,
         counts_missed: true,
-        max_segmented: MAX_SEGMENTED,
+        max_segmented: if segments { MAX_SEGMENTED } else { 0 },
         offloads: Offloads {
             tx_checksum: true,
             rx_checksum: true,
-            tso4: true,
-            tso6: true,
+            tso4: segments,
+            tso6: segments,
             vlan_insert: true,
             vlan_strip: true,
             hash: max_queues > 1,

@@ -172,10 +172,9 @@ impl Card {
         }
         if self.family == Family::I82574 {
             // Otherwise each segment of TCP that acknowledges fires the link's vector.
-            registers.write(
-                receive::FILTER_CONTROL,
-                FilterControl(0).with_extended(1).with_no_acknowledgements(1),
-            );
+            let filter = FilterControl(0).with_extended(1).with_no_acknowledgements(1);
+            let unread = if self.variant.errata.hangs_by_extensions { 0b11 } else { 0 };
+            registers.write(receive::FILTER_CONTROL, filter.with_no_ipv6_extensions(unread));
             registers.write(receive::MULTIPLE_QUEUES, 0);
         }
         registers.write(receive::ring_low(0), low);
@@ -205,6 +204,11 @@ impl Card {
             let count = (self.family == Family::I82574).into();
             let control = receive::DescriptorControl(0).with_granularity(1).with_count(count);
             registers.write(transmit::descriptor_control(0), control);
+            if self.family == Family::I82574 {
+                // An erratum: it must be the same for the queue that is not used. [Linux,
+                // e1000_configure_tx]
+                registers.write(transmit::descriptor_control(1), control);
+            }
             registers.write(transmit::GAP, Gap::COPPER);
         }
         let control = transmit::Control(0)

@@ -1,11 +1,26 @@
 //! The members of the family, and where they differ.
 
 use ring3_spec::e1000::{
-    DEVICE_82540EM, DEVICE_82545EM, DEVICE_82574L, DEVICE_82576, MSIX_VECTORS,
+    DEVICE_82540EM, DEVICE_82545EM, DEVICE_82573E, DEVICE_82573L, DEVICE_82574L, DEVICE_82574LA,
+    DEVICE_82576, DEVICE_82583V, MSIX_VECTORS,
 };
 
 /// What the driver drives, by device id.
-pub(super) const DEVICES: [u16; 4] = [DEVICE_82540EM, DEVICE_82545EM, DEVICE_82574L, DEVICE_82576];
+pub(super) const DEVICES: [u16; 8] = [
+    DEVICE_82540EM,
+    DEVICE_82545EM,
+    DEVICE_82573E,
+    DEVICE_82573L,
+    DEVICE_82574L,
+    DEVICE_82574LA,
+    DEVICE_82583V,
+    DEVICE_82576,
+];
+
+/// The largest MTU of which frames fit into the card with a tag and their FCS. [82574 10.2.5]
+const JUMBO: u32 = 9000;
+/// The MTU of cards that take no longer frames. [Linux, e1000_82573_info]
+const STANDARD: u32 = 1500;
 
 /// One member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +33,12 @@ pub(super) struct Variant {
     pub(super) queues: u16,
     /// MSI-X vectors that the driver uses at most.
     pub(super) vectors: u16,
+    /// The largest MTU.
+    pub(super) mtu: u32,
+    /// How it is shared with firmware and with the other port.
+    pub(super) ownership: Ownership,
+    /// What its errata take.
+    pub(super) errata: Errata,
 }
 
 /// How a member is programmed.
@@ -25,29 +46,107 @@ pub(super) struct Variant {
 pub(super) enum Family {
     /// PCI, legacy descriptors to receive, one queue, one interrupt. [8254x]
     I8254x,
-    /// PCI Express, extended descriptors to receive, MSI-X. Its second queue is not used. [82574]
+    /// PCI Express, extended descriptors to receive; the 82574 has MSI-X. Its second queue is not
+    /// used. [82574]
     I82574,
     /// PCI Express, advanced descriptors both ways, registers and a vector for each queue. [82576]
     I82576,
 }
 
+/// How a driver gets PHY and NVM for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// They are the driver's.
+    Always,
+    /// EXTCNF_CTRL, held meanwhile. [82574 10.2.2]
+    Configuration,
+    /// SWSM, held meanwhile. [Linux, e1000_get_hw_semaphore_82571]
+    Semaphore,
+    /// SW_FW_SYNC, changed under SWSM. [82576 4.7]
+    Resources,
+}
+
+/// Bits that a member wants beside what the others have, and what it must not be asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Errata {
+    /// GCR, GCR2 and TARC0 as Linux sets them: otherwise completions get lost, and the transmitter
+    /// hangs. [Linux, e1000_initialize_hw_bits]
+    pub(super) loses_completions: bool,
+    /// IPv6 extension headers that are malformed hang the receiver: it must not read them. [Linux,
+    /// e1000_initialize_hw_bits]
+    pub(super) hangs_by_extensions: bool,
+    /// A large send whose headers fill their descriptor alone hangs the transmitter: the card cuts
+    /// nothing. [Linux, e1000_xmit_frame]
+    pub(super) hangs_by_headers: bool,
+    /// Firmware looks at SWSM for a driver, not at CTRL_EXT. [Linux, FLAG_HAS_SWSM_ON_LOAD]
+    pub(super) loaded_in_semaphore: bool,
+}
+
 impl Variant {
     /// The member with this device id.
     pub(super) fn of(device: u16) -> Option<Self> {
-        let legacy = |model| Self { model, family: Family::I8254x, queues: 1, vectors: 0 };
-        match device {
-            DEVICE_82540EM => Some(legacy("82540EM")),
-            DEVICE_82545EM => Some(legacy("82545EM")),
-            DEVICE_82574L => Some(Self {
-                model: "82574L",
-                family: Family::I82574,
-                queues: 1,
-                vectors: MSIX_VECTORS.min(2),
-            }),
-            DEVICE_82576 => {
-                Some(Self { model: "82576", family: Family::I82576, queues: 8, vectors: 9 })
-            }
-            _ => None,
+        Some(match device {
+            DEVICE_82540EM => Self::of_8254x("82540EM"),
+            DEVICE_82545EM => Self::of_8254x("82545EM"),
+            DEVICE_82573E => Self::of_82573("82573E/V"),
+            DEVICE_82573L => Self::of_82573("82573L"),
+            DEVICE_82574L => Self::of_82574("82574L", MSIX_VECTORS.min(2)),
+            DEVICE_82574LA => Self::of_82574("82574LA", MSIX_VECTORS.min(2)),
+            // It has no MSI-X. [Linux, e1000_82583_info]
+            DEVICE_82583V => Self::of_82574("82583V", 0),
+            DEVICE_82576 => Self {
+                model: "82576",
+                family: Family::I82576,
+                queues: 8,
+                vectors: 9,
+                mtu: JUMBO,
+                ownership: Ownership::Resources,
+                errata: Errata::default(),
+            },
+            _ => return None,
+        })
+    }
+
+    fn of_8254x(model: &'static str) -> Self {
+        Self {
+            model,
+            family: Family::I8254x,
+            queues: 1,
+            vectors: 0,
+            mtu: JUMBO,
+            ownership: Ownership::Always,
+            errata: Errata::default(),
+        }
+    }
+
+    /// The packet buffer of an 82573 has 12 KiB to send from after a reset, which do not hold two
+    /// frames of 9000 bytes: longer frames are not offered. [Linux, e1000e_reset]
+    fn of_82573(model: &'static str) -> Self {
+        Self {
+            model,
+            family: Family::I82574,
+            queues: 1,
+            vectors: 0,
+            mtu: STANDARD,
+            ownership: Ownership::Semaphore,
+            errata: Errata {
+                hangs_by_extensions: true,
+                hangs_by_headers: true,
+                loaded_in_semaphore: true,
+                ..Errata::default()
+            },
+        }
+    }
+
+    fn of_82574(model: &'static str, vectors: u16) -> Self {
+        Self {
+            model,
+            family: Family::I82574,
+            queues: 1,
+            vectors,
+            mtu: JUMBO,
+            ownership: Ownership::Configuration,
+            errata: Errata { loses_completions: true, ..Errata::default() },
         }
     }
 }
