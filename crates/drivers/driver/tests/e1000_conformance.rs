@@ -87,6 +87,12 @@ fn the_simulated_card_conforms_by_one_message_by_the_pin_and_by_looking() {
 }
 
 #[test]
+fn the_simulated_kin_of_the_82574_conform() {
+    conforms(",card=82573l", Options::default());
+    conforms(",card=82583v", Options::default());
+}
+
+#[test]
 fn the_simulated_card_conforms_with_each_throttle() {
     for throttle in [Throttle::Fixed(Duration::from_micros(500)), Throttle::Adaptive] {
         conforms("", Options { throttle, poll: Duration::ZERO, ..Options::default() });

@@ -83,6 +83,9 @@ pub struct Counters {
     pub interrupts: u64,
     /// Resets that the host asked for.
     pub resets: u64,
+    /// Of them those that came while firmware might have used the PHY: EXTCNF_CTRL.MDIO_SW was
+    /// clear. [Linux, e1000_reset_hw_82571]
+    pub unowned_resets: u64,
 }
 
 /// EEC of a card that has read its NVM, or not yet.
@@ -146,6 +149,8 @@ impl E1000Model {
     /// CTRL.RST: all but the PHY. [82574 4.6.2]
     pub(super) fn reset_by_host(&mut self, bus: &Bus) {
         self.counters.resets += 1;
+        let owned = self.registers.get(general::EXTENDED_CONFIGURATION).software_owns();
+        self.counters.unowned_resets += u64::from(owned == 0);
         let stuck = self.faults.check(&Event::Enable) == Some(Action::StuckReady);
         self.restart(bus);
         self.estranged = false;
