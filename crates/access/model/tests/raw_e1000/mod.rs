@@ -9,10 +9,10 @@ use ring3_device::dma::DmaBuffer;
 use ring3_device::irq::{Irq, IrqKind};
 use ring3_device::{Bar, Device, OpenOptions, Uri};
 use ring3_model::e1000::{self as sim, E1000Handle};
-use ring3_spec::e1000::general::{self, Control, ControlExtended, Mdi};
+use ring3_spec::e1000::general::{self, Control, ControlExtended, ExpressControl, Mdi};
 use ring3_spec::e1000::interrupt::{self, Causes, Vectors};
 use ring3_spec::e1000::receive::{self, Extended};
-use ring3_spec::e1000::transmit::{self, Context, ContextPlaces, Data, command};
+use ring3_spec::e1000::transmit::{self, Arbitration, Context, ContextPlaces, Data, command};
 use ring3_spec::e1000::{BAR, nvm};
 use ring3_spec::register::{Reg, Value};
 
@@ -168,6 +168,11 @@ impl Client {
         );
         let express = general::ExpressControl2(0).with_keep_completions(1);
         self.set(general::EXPRESS_CONTROL2, express);
+        self.set(general::EXPRESS_CONTROL, ExpressControl(0).with_reserved_one(1));
+        self.set(transmit::arbitration(0), Arbitration(0).with_reserved_one(1));
+        self.set(general::CONTROL_EXTENDED, ControlExtended(0).with_reserved_one(1));
+        let control = receive::DescriptorControl(0).with_granularity(1).with_count(1);
+        [0, 1].map(|queue| self.set(transmit::descriptor_control(queue), control));
         self.set(transmit::CONTROL, transmit::Control(0).with_enable(1).with_pad(1));
         self.provide(RING - 1);
     }
@@ -284,7 +289,8 @@ impl Client {
         let vectors =
             Vectors(0).with_receive0(vector(0)).with_transmit0(vector(1)).with_other(vector(2));
         self.set(interrupt::VECTORS, vectors.with_each_write_back(1));
-        self.set(general::CONTROL_EXTENDED, ControlExtended(0).with_pending_clear(1));
+        let extended = ControlExtended(0).with_reserved_one(1).with_pending_clear(1);
+        self.set(general::CONTROL_EXTENDED, extended);
         self.set(
             interrupt::AUTO_CLEAR,
             Causes::NONE.with_receive_queues(1).with_transmit_queues(1).with_other(1),

@@ -24,12 +24,13 @@ pub const FLOW_ADDRESS_HIGH: Reg<u32, Rw> = Reg::at(0x002c);
 pub const FLOW_TYPE: Reg<u32, Rw> = Reg::at(0x0030);
 /// VET: type of VLAN frames, 0x8100. [82574 10.2.2]
 pub const VLAN_TYPE: Reg<u32, Rw> = Reg::at(0x0038);
-/// EXTCNF_CTRL: who has the PHY and the NVM, driver or firmware. 82573, 82574, 82583. [82574 10.2.2]
+/// EXTCNF_CTRL: who has the PHY and the NVM, driver or firmware. 82573, 82574, 82583. [82574
+/// 10.2.2]
 pub const EXTENDED_CONFIGURATION: Reg<ExtendedConfiguration, Rw> = Reg::at(0x0f00);
 /// GCR: how the card uses PCI Express. [82574 10.2.2]
 pub const EXPRESS_CONTROL: Reg<ExpressControl, Rw> = Reg::at(0x5b00);
-/// SWSM: held while [`RESOURCES`] is changed; of the 82573 while PHY and NVM are used. 82573, 82576.
-/// [82576 8.16.1; Linux, e1000_get_hw_semaphore_82571]
+/// SWSM: held while [`RESOURCES`] is changed, and on the 82573 while PHY and NVM are used. 82573,
+/// 82576. [82576 8.16.1; Linux, e1000_get_hw_semaphore_82571]
 pub const SEMAPHORE: Reg<Semaphore, Rw> = Reg::at(0x5b50);
 /// SW_FW_SYNC: who has what ports and firmware share. 82576. [82576 8.16.2]
 pub const RESOURCES: Reg<Resources, Rw> = Reg::at(0x5b5c);
