@@ -76,12 +76,12 @@ const FAULTS: [&str; 14] = [
 /// Opens `sim:e1000`.
 ///
 /// Options, besides those of [every model](super): `card=82574l` (or `82573e`, `82573l`, `82574la`,
-/// `82583v`), `mac=52:54:00:12:34:56`, `wire=test` (a test's
-/// [handle](E1000Handle); or `mirror`: what is sent comes back with its addresses exchanged; or
-/// `cable/NAME`: the other model of the process with the same name), `link=on`, `vectors=5` (MSI-X;
-/// 0 for none), `ready=0us` (time that a reset takes), `nvm=good` (or `bad`: its checksum is
-/// wrong; or `flaky`: the first time; or `flash`: a Flash), `port=0` (or 1), `firmware=0us` (time for which firmware has
-/// NVM and PHY), and `fault=`, which is described [there](super::fault).
+/// `82583v`), `mac=52:54:00:12:34:56`, `wire=test` (a test's [handle](E1000Handle); or `mirror`:
+/// what is sent comes back with its addresses exchanged; or `cable/NAME`: the other model of the
+/// process with the same name), `link=on`, `vectors=5` (MSI-X; 0 for none), `ready=0us` (time that
+/// a reset takes), `nvm=good` (or `bad`: its checksum is wrong; or `flaky`: the first time; or
+/// `flash`: a Flash), `port=0` (or 1), `firmware=0us` (time for which firmware has NVM and PHY),
+/// and `fault=`, which is described [there](super::fault).
 pub fn open(uri: &Uri, asked: OpenOptions) -> Result<SimE1000, Error> {
     let (options, shape) = shape::of_uri(uri)?;
     options.open(asked, &WORDS, |plan| E1000Model::new(shape, plan))

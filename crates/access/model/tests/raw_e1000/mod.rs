@@ -169,7 +169,9 @@ impl Client {
         let express = general::ExpressControl2(0).with_keep_completions(1);
         self.set(general::EXPRESS_CONTROL2, express);
         self.set(general::EXPRESS_CONTROL, ExpressControl(0).with_reserved_one(1));
-        self.set(transmit::arbitration(0), Arbitration(0).with_reserved_one(1));
+        // It also enables the queue.
+        let arbitration = Arbitration(self.bar.read32(transmit::arbitration(0).offset()));
+        self.set(transmit::arbitration(0), arbitration.with_reserved_one(1));
         self.set(general::CONTROL_EXTENDED, ControlExtended(0).with_reserved_one(1));
         let control = receive::DescriptorControl(0).with_granularity(1).with_count(1);
         [0, 1].map(|queue| self.set(transmit::descriptor_control(queue), control));

@@ -34,7 +34,8 @@ pub const EXPRESS_CONTROL: Reg<ExpressControl, Rw> = Reg::at(0x5b00);
 pub const SEMAPHORE: Reg<Semaphore, Rw> = Reg::at(0x5b50);
 /// SW_FW_SYNC: who has what ports and firmware share. 82576. [82576 8.16.2]
 pub const RESOURCES: Reg<Resources, Rw> = Reg::at(0x5b5c);
-/// GCR2: more of it. 82574, 82583. The data sheet does not have it. [Linux, e1000_initialize_hw_bits]
+/// GCR2: more of it. 82574, 82583. The data sheet does not have it. [Linux,
+/// e1000_initialize_hw_bits]
 pub const EXPRESS_CONTROL2: Reg<ExpressControl2, Rw> = Reg::at(0x5b64);
 /// PBA: KiB of the packet buffer that are the receiver's; the rest is the transmitter's. [82574
 /// 10.2.2]
