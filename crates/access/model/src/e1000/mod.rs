@@ -1,12 +1,13 @@
-//! An 82574L, and its near kin 82573, 82574LA and 82583V, as a model, with a wire whose other end is a test, another model or a mirror.
+//! An 82574L, and its near kin 82573, 82574LA and 82583V, as a model, with a wire whose other end
+//! is a test, another model or a mirror.
 //!
 //! Written against the same sections as the driver, and sharing only `ring3_spec` with it.
 //!
 //! # References
 //! - `[82574]` Intel 82574 GbE Controller Family Datasheet, Revision 3.4, February 2014
 //! - `[802.3]` IEEE Std 802.3, clauses 3, 22 and 28
-//! - `[Linux, NAME]` what Linux 6.12 does in the function NAME of `e1000e`: there is no data sheet of
-//!   the 82573 at hand, and none says what the reserved bits are for
+//! - `[Linux, NAME]` what Linux 6.12 does in the function NAME of `e1000e`: no data sheet says
+//!   what the reserved bits are for, and the 82573's was not at hand
 //!
 //! # Time
 //! A write to the transmit tail sends before it returns, and a frame that comes is stored at once;
