@@ -174,7 +174,7 @@ impl Client {
         self.set(transmit::arbitration(0), arbitration.with_reserved_one(1));
         self.set(general::CONTROL_EXTENDED, ControlExtended(0).with_reserved_one(1));
         let control = receive::DescriptorControl(0).with_granularity(1).with_count(1);
-        [0, 1].map(|queue| self.set(transmit::descriptor_control(queue), control));
+        (0..2).for_each(|queue| self.set(transmit::descriptor_control(queue), control));
         self.set(transmit::CONTROL, transmit::Control(0).with_enable(1).with_pad(1));
         self.provide(RING - 1);
     }
