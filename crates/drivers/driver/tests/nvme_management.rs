@@ -89,8 +89,10 @@ fn what_cannot_be_formatted_is_refused_and_stays_as_it_is() {
     let refused = |wanted| bench.controller.format(1, wanted).unwrap_err().to_string();
     let error = refused(WantedFormat { block_size: 1024, ..PLAIN_4096 });
     assert!(error.contains("no format with 1024+0") && error.contains("4096+0"), "{error}");
-    let error = refused(WantedFormat { protection: 1, ..PLAIN_4096 });
-    assert!(error.contains("8 bytes of metadata"), "{error}");
+    for (metadata, protection) in [(0, 1), (8, 0), (16, 1), (8, 4)] {
+        let error = refused(WantedFormat { metadata, protection, ..PLAIN_4096 });
+        assert!(error.contains("with 8 bytes of metadata and protection"), "{error}");
+    }
     let queue = bench.queue(4);
     assert!(matches!(bench.controller.format(1, PLAIN_4096), Err(Error::Busy(_))));
     drop(queue);

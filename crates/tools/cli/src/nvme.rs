@@ -64,15 +64,12 @@ struct FormatArgs {
     /// Bytes of a block's data.
     #[arg(long, value_name = "BYTES")]
     block: u32,
-    /// The type of protection information, 1 to 3; 0 for none.
+    /// The type of protection information in 8 bytes of metadata, 1 to 3; 0 for none.
     #[arg(
         long, value_name = "TYPE", default_value_t = 0,
         value_parser = clap::value_parser!(u8).range(0..=3),
     )]
     protection: u8,
-    /// Bytes of a block's metadata. Default: 8 with protection information, 0 without.
-    #[arg(long, value_name = "BYTES")]
-    metadata: Option<u32>,
     /// Lose all data of the namespace. Without it nothing is changed.
     #[arg(long)]
     destroy: bool,
@@ -182,7 +179,7 @@ fn namespace(report: &NamespaceReport) -> Value {
 
 /// Formats a namespace, if its loss is wanted; it is described as it is then.
 fn format(controller: &Controller, args: FormatArgs) -> Result<Value, Error> {
-    let FormatArgs { namespace: id, block, protection, metadata, destroy, all_namespaces } = args;
+    let FormatArgs { namespace: id, block, protection, destroy, all_namespaces } = args;
     if !destroy {
         let report = controller.describe_namespace(id)?;
         let Identity { model, serial, .. } = controller.identity();
@@ -192,7 +189,7 @@ fn format(controller: &Controller, args: FormatArgs) -> Result<Value, Error> {
             report.blocks
         )));
     }
-    let metadata = metadata.unwrap_or(if protection > 0 { 8 } else { 0 });
+    let metadata = if protection > 0 { 8 } else { 0 };
     let wanted = WantedFormat { block_size: block, metadata, protection, all: all_namespaces };
     controller.format(id, wanted)?;
     Ok(namespace(&controller.describe_namespace(id)?))

@@ -374,6 +374,11 @@ fields! {
 }
 
 impl ExtendedFormat {
+    /// Whether it adds nothing: a guard of 16 bits, and no storage tag.
+    pub const fn is_plain(self) -> bool {
+        self.storage_tag_bits() == 0 && self.guard() == 0
+    }
+
     /// That of format `index`, 0 to 63, of the namespace that `structure` (CNS 05h) is about.
     pub fn of(structure: &[u8; SIZE], index: usize) -> Self {
         let at = 12 + 4 * (index % Namespace::FORMATS);

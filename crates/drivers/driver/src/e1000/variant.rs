@@ -75,8 +75,8 @@ pub(super) struct Errata {
     /// IPv6 extension headers that are malformed hang the receiver: it must not read them. [Linux,
     /// e1000_initialize_hw_bits]
     pub(super) hangs_by_extensions: bool,
-    /// A large send whose headers fill their descriptor alone hangs the transmitter: the card cuts
-    /// nothing. [Linux, e1000_xmit_frame]
+    /// Linux never leaves the headers of a large send alone in their descriptor, as this driver
+    /// does: the card cuts nothing. [Linux, e1000_xmit_frame]
     pub(super) hangs_by_headers: bool,
     /// Firmware looks at SWSM for a driver, not at CTRL_EXT. [Linux, FLAG_HAS_SWSM_ON_LOAD]
     pub(super) loaded_in_semaphore: bool,
@@ -119,8 +119,7 @@ impl Variant {
         }
     }
 
-    /// The packet buffer of an 82573 has 12 KiB to send from after a reset, which do not hold two
-    /// frames of 9000 bytes: longer frames are not offered. [Linux, e1000e_reset]
+    /// It takes no longer frames than those of the standard MTU. [Linux, e1000_82573_info]
     fn of_82573(model: &'static str) -> Self {
         Self {
             model,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ring3_device::Error;
-use ring3_spec::nvme::identify::{self, cns, csi};
+use ring3_spec::nvme::identify::{self, ExtendedFormat, cns, csi};
 use ring3_spec::nvme::log::FirmwareSlots;
 use ring3_spec::nvme::{Submission, log};
 use ring3_spec::text::Printable;
@@ -148,8 +148,7 @@ impl Controller {
                     .into(),
             ));
         }
-        let report = self.describe_namespace(id)?;
-        let index = report.find(wanted)?;
+        let index = self.find_format(&self.describe_namespace(id)?, wanted)?;
         if lock(&shared.members).queues.iter().any(|used| *used != Use::Free) {
             return Err(Error::Busy("a queue is open: close it, then format".into()));
         }
@@ -166,35 +165,46 @@ impl Controller {
         }
         Ok(())
     }
-}
 
-impl NamespaceReport {
-    /// The fastest format as `wanted`.
-    fn find(&self, wanted: Wanted) -> Result<usize, Error> {
-        if self.command_set != csi::NVM {
-            let set = self.command_set;
+    /// The fastest format of `report` as `wanted`, which is one that the driver can drive: who
+    /// formats with another loses the data, and has no disk.
+    fn find_format(&self, report: &NamespaceReport, wanted: Wanted) -> Result<usize, Error> {
+        let shared = &self.shared;
+        if report.command_set != csi::NVM {
+            let set = report.command_set;
             return Err(Error::Unsupported(format!("it has command set {set:#04x}, not NVM")));
         }
-        if wanted.protection > 3 || (wanted.protection > 0 && wanted.metadata < 8) {
+        let has_protection = wanted.protection > 0;
+        if wanted.protection > 3 || wanted.metadata != (if has_protection { 8 } else { 0 }) {
             return Err(Error::Invalid(
-                "protection information is of type 1, 2 or 3, and lies in 8 bytes of metadata or \
-                 more"
+                "ring3 drives blocks without metadata, or with 8 bytes of metadata and protection \
+                 information of type 1, 2 or 3 (--protection)"
                     .into(),
             ));
         }
+        let extended = match has_protection && shared.traits.extended_formats {
+            true => Some(shared.command(|admin| {
+                let command = Submission::identify(cns::NAMESPACE_NVM, report.id);
+                admin.fetch("its extended formats", command)
+            })?),
+            false => None,
+        };
+        let is_plain =
+            |index| extended.as_ref().is_none_or(|all| ExtendedFormat::of(all, index).is_plain());
         let is_wanted = |format: &&Format| {
             (format.block_size, format.metadata) == (wanted.block_size, wanted.metadata)
+                && is_plain(format.index)
         };
-        let found = self.formats.iter().filter(is_wanted).min_by_key(|format| format.performance);
+        let found = report.formats.iter().filter(is_wanted).min_by_key(|format| format.performance);
         found.map(|format| format.index).ok_or_else(|| {
-            let all: Vec<_> = self
+            let all: Vec<_> = report
                 .formats
                 .iter()
                 .map(|format| format!("{}+{}", format.block_size, format.metadata))
                 .collect();
             Error::Invalid(format!(
                 "namespace {} has no format with {}+{} bytes of data and metadata; it has {}",
-                self.id,
+                report.id,
                 wanted.block_size,
                 wanted.metadata,
                 all.join(", ")

@@ -40,7 +40,7 @@ impl Protection {
         };
         match (bytes, namespace.protection_type()) {
             (0, _) => Ok(Self::None),
-            (8, 1..=3) if extended.storage_tag_bits() != 0 || extended.guard() != 0 => {
+            (8, 1..=3) if !extended.is_plain() => {
                 refused(", which hold more than a guard of 16 bits and a reference tag")
             }
             (8, 1 | 2) => Ok(Self::GuardAndPlace),
