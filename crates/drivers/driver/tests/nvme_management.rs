@@ -10,8 +10,7 @@ use ring3_class::block::{IoError, Request};
 use ring3_device::Error;
 use ring3_driver::nvme::{Controller, WantedFormat};
 
-const PLAIN_4096: WantedFormat =
-    WantedFormat { block_size: 4096, metadata: 0, protection: 0, all: false };
+const PLAIN_4096: WantedFormat = WantedFormat { block_size: 4096, protection: 0, all: false };
 
 /// Block size and protection of each namespace as the controller says, and whether it is refused.
 fn formats(controller: &Controller) -> Vec<(u32, u8, bool)> {
@@ -66,7 +65,7 @@ fn protection_information_is_made_by_a_format() {
     let bench = bench("");
     bench
         .controller
-        .format(1, WantedFormat { block_size: 512, metadata: 8, protection: 1, all: false })
+        .format(1, WantedFormat { block_size: 512, protection: 1, all: false })
         .unwrap();
     assert_eq!(formats(&bench.controller), [(512, 1, false)]);
 }
@@ -89,10 +88,8 @@ fn what_cannot_be_formatted_is_refused_and_stays_as_it_is() {
     let refused = |wanted| bench.controller.format(1, wanted).unwrap_err().to_string();
     let error = refused(WantedFormat { block_size: 1024, ..PLAIN_4096 });
     assert!(error.contains("no format with 1024+0") && error.contains("4096+0"), "{error}");
-    for (metadata, protection) in [(0, 1), (8, 0), (16, 1), (8, 4)] {
-        let error = refused(WantedFormat { metadata, protection, ..PLAIN_4096 });
-        assert!(error.contains("with 8 bytes of metadata and protection"), "{error}");
-    }
+    let error = refused(WantedFormat { protection: 4, ..PLAIN_4096 });
+    assert!(error.contains("type 1, 2 or 3"), "{error}");
     let queue = bench.queue(4);
     assert!(matches!(bench.controller.format(1, PLAIN_4096), Err(Error::Busy(_))));
     drop(queue);

@@ -189,8 +189,7 @@ fn format(controller: &Controller, args: FormatArgs) -> Result<Value, Error> {
             report.blocks
         )));
     }
-    let metadata = if protection > 0 { 8 } else { 0 };
-    let wanted = WantedFormat { block_size: block, metadata, protection, all: all_namespaces };
+    let wanted = WantedFormat { block_size: block, protection, all: all_namespaces };
     controller.format(id, wanted)?;
     Ok(namespace(&controller.describe_namespace(id)?))
 }

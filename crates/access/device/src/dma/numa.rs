@@ -4,8 +4,8 @@ use std::ptr;
 
 use crate::Error;
 
-/// Nodes that a mask here has room for; Linux has at most so many on x86-64 and arm64.
-/// [`CONFIG_NODES_SHIFT`]
+/// Nodes that a mask here has room for: as many as Linux has at most on x86-64, and more than on
+/// arm64. [Linux, NODES_SHIFT]
 const NODES: usize = 1024;
 const WORD: usize = libc::c_ulong::BITS as usize;
 
@@ -65,12 +65,14 @@ fn ended(result: libc::c_long, doing: &str) -> Result<(), Error> {
 /// some: for memory of a device there, which each of its transfers reaches without crossing to
 /// another node. Without a node, or where the kernel refuses, as without this.
 pub fn on_node<T>(node: Option<u32>, make: impl FnOnce() -> T) -> T {
-    let Some(wanted) = node.and_then(Policy::preferring) else { return make() };
+    let Some((node, wanted)) = node.and_then(|node| Some((node, Policy::preferring(node)?))) else {
+        return make();
+    };
     let entered = Policy::current().and_then(|before| wanted.set().map(|()| before));
     let made = make();
     // A thread cannot be left with another policy than it had: what was read is valid.
     if let Err(error) = entered.and_then(|before| before.set()) {
-        tracing::debug!("memory of node {}: {error}", node.unwrap_or(0));
+        tracing::debug!("memory of node {node}: {error}");
     }
     made
 }

@@ -54,9 +54,7 @@ pub struct Format {
 pub struct Wanted {
     /// Bytes of a block's data.
     pub block_size: u32,
-    /// Bytes of its metadata.
-    pub metadata: u32,
-    /// The type of its protection information, 1 to 3; 0 for none.
+    /// The type of its protection information, 1 to 3, which is 8 bytes of metadata; 0 for none.
     pub protection: u8,
     /// Other namespaces may be formatted with it, where the controller formats all at once.
     pub all: bool,
@@ -174,15 +172,11 @@ impl Controller {
             let set = report.command_set;
             return Err(Error::Unsupported(format!("it has command set {set:#04x}, not NVM")));
         }
-        let has_protection = wanted.protection > 0;
-        if wanted.protection > 3 || wanted.metadata != (if has_protection { 8 } else { 0 }) {
-            return Err(Error::Invalid(
-                "ring3 drives blocks without metadata, or with 8 bytes of metadata and protection \
-                 information of type 1, 2 or 3 (--protection)"
-                    .into(),
-            ));
+        if wanted.protection > 3 {
+            return Err(Error::Invalid("protection information is of type 1, 2 or 3".into()));
         }
-        let extended = match has_protection && shared.traits.extended_formats {
+        let metadata = if wanted.protection > 0 { 8 } else { 0 };
+        let extended = match metadata > 0 && shared.traits.extended_formats {
             true => Some(shared.command(|admin| {
                 let command = Submission::identify(cns::NAMESPACE_NVM, report.id);
                 admin.fetch("its extended formats", command)
@@ -192,7 +186,7 @@ impl Controller {
         let is_plain =
             |index| extended.as_ref().is_none_or(|all| ExtendedFormat::of(all, index).is_plain());
         let is_wanted = |format: &&Format| {
-            (format.block_size, format.metadata) == (wanted.block_size, wanted.metadata)
+            (format.block_size, format.metadata) == (wanted.block_size, metadata)
                 && is_plain(format.index)
         };
         let found = report.formats.iter().filter(is_wanted).min_by_key(|format| format.performance);
@@ -206,7 +200,7 @@ impl Controller {
                 "namespace {} has no format with {}+{} bytes of data and metadata; it has {}",
                 report.id,
                 wanted.block_size,
-                wanted.metadata,
+                metadata,
                 all.join(", ")
             ))
         })

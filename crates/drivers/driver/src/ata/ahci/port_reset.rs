@@ -132,7 +132,7 @@ impl PortQueue {
             noticed = self.port.has_drive(shared.hba.link_deadline(), shared.options.link_timeout);
         }
         match noticed {
-            // A link that stays without communication.
+            // A link that stays without communication is that of a drive that cannot be reached.
             Err(Error::Timeout { .. }) => Ok(false),
             noticed => noticed,
         }
