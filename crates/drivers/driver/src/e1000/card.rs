@@ -21,7 +21,6 @@ const VLAN_TYPE: u32 = 0x8100;
 /// The registers of a card, and what a reset must set again.
 pub(super) struct Card {
     registers: Registers,
-    pub(super) family: Family,
     pub(super) variant: Variant,
     /// The address in its NVM.
     pub(super) nvm: Mac,
@@ -42,7 +41,6 @@ impl Card {
         let rings = vec![None; variant.queues.into()];
         Ok(Self {
             registers,
-            family: variant.family,
             variant,
             nvm: Mac::default(),
             filter: Filter::default(),
@@ -95,7 +93,7 @@ impl Card {
         self.registers.write(receive::CONTROL, receive::Control(0));
         self.registers.write(transmit::CONTROL, transmit::Control(0));
         let control = self.registers.read_alive(general::CONTROL)?;
-        if self.family.is_express() {
+        if self.variant.family.is_express() {
             self.end_transfers(control)?;
         } else {
             std::thread::sleep(Duration::from_millis(general::SETTLE_MILLIS));
@@ -122,7 +120,7 @@ impl Card {
             }
             read => read?,
         }
-        match self.family {
+        match self.variant.family {
             Family::I8254x => std::thread::sleep(Duration::from_millis(general::AUTO_READ_MILLIS)),
             Family::I82574 => {
                 // Without it the PHY is used while it gets its configuration.
@@ -142,7 +140,7 @@ impl Card {
     /// Takes the PHY from firmware, which must not be in the middle of an access when the reset
     /// comes; whether that was possible. It is reset in any case. [Linux, e1000_reset_hw_82571]
     fn own_for_reset(&self) -> Result<bool, Error> {
-        if self.family != Family::I82574 {
+        if self.variant.family != Family::I82574 {
             return Ok(false);
         }
         let within = Duration::from_millis(general::RESET_OWNERSHIP_MILLIS);
@@ -160,7 +158,7 @@ impl Card {
     /// Has the card read its NVM, if that is a Flash: CTRL.RST alone does not. Whether it is one.
     /// [Linux, e1000_reset_hw_82571]
     fn reload_flash(&self) -> Result<bool, Error> {
-        if self.family != Family::I82574
+        if self.variant.family != Family::I82574
             || self.registers.read_alive(general::NVM_CONTROL)?.kind() != NvmControl::FLASH
         {
             return Ok(false);
@@ -193,13 +191,13 @@ impl Card {
     }
 
     fn has_read_nvm(&self) -> Result<bool, Error> {
-        Ok(!self.family.is_express()
+        Ok(!self.variant.family.is_express()
             || self.registers.read_alive(general::NVM_CONTROL)?.auto_read_done() == 1)
     }
 
     fn mask(&self) {
         self.registers.write(interrupt::MASK_CLEAR, Causes::ALL);
-        if self.family == Family::I82576 {
+        if self.variant.family == Family::I82576 {
             self.registers.write(advanced::VECTOR_MASK_CLEAR, u32::MAX);
         }
     }
@@ -216,7 +214,7 @@ impl Card {
     /// 4.6.3, 4.6.4]
     pub(super) fn start(&self, vectors: &Vectors, options: &Options) {
         let registers = &self.registers;
-        match self.family {
+        match self.variant.family {
             Family::I8254x => {}
             Family::I82574 => {
                 self.program_errata();
@@ -246,14 +244,14 @@ impl Card {
         registers.write(general::FLOW_ADDRESS_LOW, 0);
         registers.write(general::FLOW_ADDRESS_HIGH, 0);
         registers.write(general::FLOW_TYPE, 0);
-        if self.family != Family::I82576 {
+        if self.variant.family != Family::I82576 {
             registers.write(general::VLAN_TYPE, VLAN_TYPE);
         }
-        let auto_speed = (self.family != Family::I82576).into();
+        let auto_speed = (self.variant.family != Family::I82576).into();
         let control =
             Control(0).with_full_duplex(1).with_auto_speed(auto_speed).with_link_up(1).with_vlan(1);
         registers.write(general::CONTROL, control);
-        if self.family == Family::I82576
+        if self.variant.family == Family::I82576
             && let Err(error) = self.renegotiate()
         {
             tracing::warn!("the card's PHY cannot be told to negotiate: {error}");

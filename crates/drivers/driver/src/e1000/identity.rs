@@ -65,7 +65,7 @@ impl Card {
 
     /// A word of the NVM. [82574 10.2.2, EERD; 8254x 13.4.4]
     fn nvm(&self, word: u16) -> Result<u16, Error> {
-        let narrow = self.family == Family::I8254x;
+        let narrow = self.variant.family == Family::I8254x;
         let start = match narrow {
             true => nvm::ReadLegacy(0).with_start(1).with_address(word.into()).0,
             false => nvm::Read(0).with_start(1).with_address(word.into()).0,

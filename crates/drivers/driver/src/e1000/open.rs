@@ -188,7 +188,7 @@ impl Drop for CardQueue {
 impl CardQueue {
     /// Stops it without a reset, where the card can; whether that was possible.
     fn stop_alone(&self, card: &mut Card) -> bool {
-        if self.is_stale() || card.family != Family::I82576 {
+        if self.is_stale() || card.variant.family != Family::I82576 {
             return false;
         }
         let stopped = card.stop_queue(self.index, &self.shared.vectors);

@@ -63,7 +63,7 @@ impl Card {
 
     /// The receive descriptor of queue `index` that the card fills next.
     pub(super) fn receive_head(&self, index: u32) -> u32 {
-        let head = if self.family == Family::I82576 {
+        let head = if self.variant.family == Family::I82576 {
             advanced::receive_head(index)
         } else {
             receive::head(index)
@@ -82,7 +82,7 @@ impl Card {
                 registers.read(bytes),
             )
         };
-        if self.family == Family::I82576 {
+        if self.variant.family == Family::I82576 {
             return (
                 read(
                     advanced::receive_low(index),
@@ -116,7 +116,7 @@ impl Card {
         self.start_transmitter(index, &rings);
         vectors.open_queue(self.registers(), index, rings.wake_on_tx);
         self.program_filter();
-        if self.family == Family::I82576 {
+        if self.variant.family == Family::I82576 {
             self.enable(index, true)?;
         }
         // Pushes the writes out.
@@ -155,10 +155,10 @@ impl Card {
         let registers = self.registers();
         let (base, size) = rings.receive;
         let (low, high, bytes) = (base as u32, (base >> 32) as u32, size * DESCRIPTOR_BYTES);
-        let hash = (self.family != Family::I8254x).into();
+        let hash = (self.variant.family != Family::I8254x).into();
         registers
             .write(receive::CHECKSUM, Checksum(0).with_ip(1).with_transport(1).with_hash(hash));
-        if self.family == Family::I82576 {
+        if self.variant.family == Family::I82576 {
             registers.write(advanced::LONGEST, rings.max_frame + FCS_BYTES as u32);
             let store =
                 Store(0).with_form(Store::ADVANCED).with_buffer_kib(rings.buffer_bytes >> 10);
@@ -170,7 +170,7 @@ impl Card {
             registers.write(advanced::receive_tail(index), 0);
             return;
         }
-        if self.family == Family::I82574 {
+        if self.variant.family == Family::I82574 {
             // Otherwise each segment of TCP that acknowledges fires the link's vector.
             let filter = FilterControl(0).with_extended(1).with_no_acknowledgements(1);
             let unread = if self.variant.errata.hangs_by_extensions { 0b11 } else { 0 };
@@ -189,7 +189,7 @@ impl Card {
         let registers = self.registers();
         let (base, size) = rings.transmit;
         let (low, high, bytes) = (base as u32, (base >> 32) as u32, size * DESCRIPTOR_BYTES);
-        if self.family == Family::I82576 {
+        if self.variant.family == Family::I82576 {
             registers.write(advanced::transmit_low(index), low);
             registers.write(advanced::transmit_high(index), high);
             registers.write(advanced::transmit_bytes(index), bytes);
@@ -201,10 +201,10 @@ impl Card {
             registers.write(transmit::ring_bytes(0), bytes);
             registers.write(transmit::head(0), 0);
             registers.write(transmit::tail(0), 0);
-            let count = (self.family == Family::I82574).into();
+            let count = (self.variant.family == Family::I82574).into();
             let control = receive::DescriptorControl(0).with_granularity(1).with_count(count);
             registers.write(transmit::descriptor_control(0), control);
-            if self.family == Family::I82574 {
+            if self.variant.family == Family::I82574 {
                 // An erratum: it must be the same for the queue that is not used. [Linux,
                 // e1000_configure_tx]
                 registers.write(transmit::descriptor_control(1), control);
@@ -216,18 +216,18 @@ impl Card {
             .with_pad(1)
             .with_collision_threshold(transmit::Control::COLLISION_THRESHOLD)
             .with_collision_distance(transmit::Control::COLLISION_DISTANCE)
-            .with_multiple_reads((self.family == Family::I82574).into());
+            .with_multiple_reads((self.variant.family == Family::I82574).into());
         registers.write(transmit::CONTROL, control);
     }
 
     /// Whether packets come to their queues by a hash.
     pub(super) fn is_hashing(&self) -> bool {
-        self.family == Family::I82576 && self.spread > 1
+        self.variant.family == Family::I82576 && self.spread > 1
     }
 
     /// Spreads what is received among the first queues by flows. [82576 7.1.1.7]
     pub(super) fn program_spread(&self) {
-        if self.family != Family::I82576 {
+        if self.variant.family != Family::I82576 {
             return;
         }
         let registers = self.registers();
